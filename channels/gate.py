@@ -529,6 +529,15 @@ class Gate:
         """The credit windows of all channels together."""
         return sum([channel.credit.window.size_bytes for channel in self.channels.values()])
 
+    def edges(self) -> dict[int, tuple[int, int]]:
+        """Return {edge: (bytes that wait, its credit windows)}."""
+        found: dict[int, tuple[int, int]] = {}
+        for id, channel in self.channels.items():
+            queued, window = found.get(id.edge, (0, 0))
+            size_bytes = channel.credit.window.size_bytes
+            found[id.edge] = (queued + channel.queued_bytes, window + size_bytes)
+        return found
+
     def describe(self) -> str:
         """The whole state as stable text, a line per channel."""
         return "\n".join(

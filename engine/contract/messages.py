@@ -107,11 +107,20 @@ class LoopProbed(_Message, frozen=True):
     consumed: int
 
 
+class EdgeNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """One end of an edge at one subtask: bytes that wait, and that may wait."""
+
+    edge: int
+    queued_bytes: int
+    window_bytes: int
+
+
 class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """Totals of one subtask since the attempt began; times in nanoseconds.
 
     `watermark_ns`: event time at its end, since 1970. `dropped`: the last failure for which a
     record was dropped, in words. `unspilled`: why records stay in memory that should be on disk.
+    `inputs`, `outputs`: by edge.
     """
 
     task: int
@@ -128,6 +137,8 @@ class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ar
     rows_failed: int = 0
     dropped: str = ""
     unspilled: str = ""
+    inputs: list[EdgeNumbers] = []
+    outputs: list[EdgeNumbers] = []
 
 
 class Heartbeat(_Message, frozen=True):

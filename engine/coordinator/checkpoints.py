@@ -12,8 +12,7 @@ among the effects say when an attempt must fail or the job may end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -51,75 +50,11 @@ from .coordinator_events import (
     WriteMetadata,
 )
 from .full_checkpoints import FullCheckpoints
+from .pending import CheckpointUnderWay, PendingCheckpoint
 from .retention import Retention
 from .rules import CheckpointRules
 from .transactions import Transactions
 from .workers import Workers
-
-
-@dataclass(slots=True)
-class PendingCheckpoint:
-    """A triggered checkpoint, not complete yet.
-
-    Attributes:
-        final: the job ends with this checkpoint, and sinks commit by it even if a savepoint.
-        request: number of the user's request, or None.
-        mode: how barriers travel.
-        savepoint: properties of a savepoint; None: an ordinary checkpoint.
-        full: shares no file with older checkpoints.
-        drained: a user has ended the input before.
-        awaits: transactions to be committed before the savepoint, which every worker has
-            acknowledged, is complete.
-        covered_by: the checkpoint that will commit `awaits`.
-    """
-
-    number: int
-    created_ns: int
-    final: bool
-    request: int | None
-    mode: CheckpointMode
-    savepoint: SavepointOrder | None = None
-    full: bool = False
-    drained: bool = False
-    awaits: tuple[TransactionRecord, ...] = ()
-    covered_by: int | None = None
-    acknowledged: dict[int, Acknowledge] = field(default_factory=dict)
-
-    def acknowledge(self, worker: int, message: Acknowledge) -> None:
-        """Note a worker's part; a repeat must be equal."""
-        known = self.acknowledged.setdefault(worker, message)
-        assert known == message, f"worker {worker} acknowledged {self.number} twice, differently"
-
-    def complete(self, workers: Iterable[int]) -> bool:
-        """Every worker has acknowledged."""
-        return self.acknowledged.keys() >= set(workers)
-
-    @property
-    def name(self) -> str:
-        """The checkpoint in messages for people."""
-        return f"chk-{self.number}" if self.savepoint is None else f"savepoint {self.number}"
-
-    @property
-    def commits(self) -> bool:
-        """Sinks commit by this checkpoint."""
-        return self.savepoint is None or self.final
-
-    @property
-    def subtasks(self) -> list[SubtaskSnapshot]:
-        """All snapshots, sorted by task and subtask."""
-        snapshots = [s for a in self.acknowledged.values() for s in a.subtasks]
-        return sorted(snapshots, key=lambda s: (s.task, s.index))
-
-    @property
-    def transactions(self) -> list[TransactionRecord]:
-        """All pre-committed transactions, by worker."""
-        return [t for _, a in sorted(self.acknowledged.items()) for t in a.transactions]
-
-    def answer(self, checkpoint: int | None, failure: str = "") -> list[CoordinatorEffect]:
-        """Answer the request, if there is one."""
-        if self.request is None:
-            return []
-        return [RequestAnswered(self.request, checkpoint, failure)]
 
 
 class Schedule:
@@ -611,9 +546,11 @@ class Checkpoints:
         return sorted(effects, key=lambda effect: isinstance(effect, Finding))
 
     def _cancel(self, checkpoint: int, reason: str) -> list[CoordinatorEffect]:
-        text = f"{self._pending[checkpoint].name} was given up: {reason}"
+        pending = self._pending[checkpoint]
+        text = f"{pending.name} was given up: {reason}"
         effects = self._withdraw(checkpoint, reason)
-        return [*effects, Notice(NoticeKind.CHECKPOINT_FAILED, text)]
+        failed = pending.failed(reason)
+        return [*effects, Notice(NoticeKind.CHECKPOINT_FAILED, text, failed=failed)]
 
     def _withdraw(self, checkpoint: int, reason: str) -> list[CoordinatorEffect]:
         """Give up a pending checkpoint without a word to people, except to one who asked for it."""
@@ -628,6 +565,13 @@ class Checkpoints:
         """Assert every invariant."""
         assert self._checkpoint_next > max(self._pending, default=0), self.describe()
         assert running or not self._pending, self.describe()
+
+    def statistics(self) -> tuple[CheckpointUnderWay, ...]:
+        """Return the checkpoints under way, oldest first, and what each waits for."""
+        workers = self._workers.numbers
+        awaited = [p.seen(workers) for _, p in sorted(self._pending.items())]
+        written = [] if self._writing is None else [self._writing[0].seen(())]
+        return (*written, *awaited)
 
     def describe(self) -> str:
         """The whole state as stable text."""

@@ -22,6 +22,9 @@ from ..contract.execution import ExecutionPlan
 from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult, Rescaled
 from ..drivers.status import Status
+from ..observation.observed import Event, Observation
+from ..observation.observer import Observer
+from ..observation.watcher import Watcher, events_of
 from ..plan.validate import check_parallelism
 
 
@@ -92,6 +95,10 @@ class Session(Protocol):
         """Return the current numbers by metric name."""
         ...
 
+    def observer(self, deliveries: Mapping[str, str]) -> Observer:
+        """Make what computes observations of the job. `deliveries`: {sink: its promise}."""
+        ...
+
 
 class Successor(Protocol):
     """The next session of a job, with early workers.
@@ -136,6 +143,7 @@ class JobHandle:
     __slots__ = (
         "_before",
         "_collected",
+        "_deliveries",
         "_earlier",
         "_ending",
         "_name",
@@ -144,6 +152,7 @@ class JobHandle:
         "_rescaling",
         "_session",
         "_swap",
+        "_watcher",
     )
 
     def __init__(
@@ -154,10 +163,12 @@ class JobHandle:
         collected: Mapping[str, Callable[[], pa.Table]],
         rescaling: Rescaling,
         parallelism: int | None = None,
+        deliveries: Mapping[str, str] | None = None,
     ) -> None:
         """Hold a session that has been started.
 
         Args:
+            deliveries: {sink: its promise}.
             collected: {name of a collect sink: reads its table}.
             rescaling: see `Rescaling`.
             parallelism: of the session at its start.
@@ -178,6 +189,8 @@ class JobHandle:
         # Held while one session replaces another, so that an observer of the first one's end can
         # tell a rescale from the job's end.
         self._swap = threading.Lock()
+        self._watcher = Watcher()
+        self._deliveries = deliveries or {}
 
     @property
     def name(self) -> str:
@@ -401,6 +414,22 @@ class JobHandle:
             metrics["headrace_checkpoints_total"] += result.checkpoints
             metrics["headrace_restarts_total"] += result.restarts
         return metrics | rescale_metrics(self._rescales)
+
+    def observe(self) -> Observation:
+        """Look at the job: its tasks, edges, checkpoints and sinks, and the sentence that says what
+        holds the job back.
+
+        Cheap: callers within half a second share a look.
+        """
+        session, deliveries = self._session, self._deliveries
+        return self._watcher.look(session, lambda: session.observer(deliveries), self.status)
+
+    def events(self, since: int = 0) -> list[Event]:
+        """Return what has happened to the job after event number `since`, oldest first.
+
+        The job remembers the latest 1,000 events.
+        """
+        return events_of(self.status(), since)
 
     def _end(self, how: Callable[[Session], None]) -> None:
         self._ending = how

@@ -232,6 +232,7 @@ class Job:
             collected=collected,
             rescaling=rescaling,
             parallelism=options.parallelism,
+            deliveries=self.deliveries,
         )
         open_control(handle)
         if rules is not None:
@@ -266,6 +267,7 @@ class Job:
             collected=self._collected(),
             rescaling=rescaling,
             parallelism=options.parallelism,
+            deliveries=self.deliveries,
         )
         open_control(handle)
         return handle

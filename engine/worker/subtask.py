@@ -325,6 +325,8 @@ class Subtask:
             window_bytes=self._gate.window_bytes,
             output_queued_bytes=self._results.queued_bytes,
             watermark_ns=self._time.passed_ns,
+            inputs=self._gate.edges(),
+            outputs=self._results.edges(),
         )
 
     # --- what there is to do ----------------------------------------------------------------------
@@ -622,7 +624,10 @@ def _earlier(one_ns: int | None, other_ns: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskStatistics:
-    """Frozen numbers of one subtask since its attempt began."""
+    """Frozen numbers of one subtask since its attempt began.
+
+    `inputs`, `outputs`: {edge: (bytes that wait, bytes that may wait)}.
+    """
 
     rows_in: int
     rows_out: int
@@ -637,3 +642,5 @@ class SubtaskStatistics:
     watermark_ns: int
     dropped: str
     unspilled: str
+    inputs: Mapping[int, tuple[int, int]]
+    outputs: Mapping[int, tuple[int, int]]

@@ -449,6 +449,8 @@ class Worker:
             rows_failed=s.rows_failed,
             dropped=s.dropped,
             unspilled=self._told_of_disk(subtask.id, s.unspilled),
+            inputs=[m.EdgeNumbers(edge, *room) for edge, room in s.inputs.items()],
+            outputs=[m.EdgeNumbers(edge, *room) for edge, room in s.outputs.items()],
         )
 
     def _told_of_disk(self, id: SubtaskId, reason: str) -> str:

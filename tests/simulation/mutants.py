@@ -24,8 +24,9 @@ from headrace.channels.outbox import Outbox
 from headrace.channels.subpartition import Overtaken, QueuedEvent, Subpartition
 from headrace.channels.wire import EventFrame, Frame
 from headrace.engine.coordinator import coordinator_events as d
-from headrace.engine.coordinator.checkpoints import Checkpoints, PendingCheckpoint
+from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.coordinator.coordinator import Coordinator
+from headrace.engine.coordinator.pending import PendingCheckpoint
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.coordinator.transactions import Transactions
 from headrace.engine.drivers.persistence import CheckpointWrite, Persistence, persistence_of

@@ -58,7 +58,8 @@ def status_of(
 
 def numbers_of(task: int, **known: int) -> SubtaskNumbers:
     """The numbers of a task's only subtask; what is not given is zero."""
-    nothing: dict[str, Any] = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0) | {"dropped": ""}
+    nothing: dict[str, Any] = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0)
+    nothing |= {"dropped": "", "unspilled": "", "inputs": [], "outputs": []}
     return SubtaskNumbers(**nothing | {"task": task} | known)
 
 

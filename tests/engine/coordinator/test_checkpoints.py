@@ -16,7 +16,6 @@ from headrace.channels.events import CheckpointMode
 from headrace.engine.contract import messages as m
 from headrace.engine.coordinator.checkpoints import (
     Checkpoints,
-    PendingCheckpoint,
     Schedule,
     metadata_of,
 )
@@ -25,6 +24,7 @@ from headrace.engine.coordinator.coordinator_events import (
     PartEffect,
     SendMessage,
 )
+from headrace.engine.coordinator.pending import PendingCheckpoint
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.coordinator.rules import CheckpointRules
 from headrace.engine.coordinator.transactions import Transactions
@@ -33,7 +33,6 @@ from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.metadata import (
     ChannelPosition,
     SubtaskSnapshot,
-    TransactionRecord,
 )
 
 from . import driven_coordinator as driven
@@ -266,34 +265,6 @@ def test_requests_that_were_not_granted_are_refused_once() -> None:
 
 
 # --- one pending checkpoint -----------------------------------------------------------------------
-
-
-def snapshot(task: int, index: int) -> SubtaskSnapshot:
-    return SubtaskSnapshot(task, index, False, [], [], [])
-
-
-def acknowledge(*places: tuple[int, int], transaction: str = "t") -> m.Acknowledge:
-    record = TransactionRecord("out", transaction, {})
-    return m.Acknowledge(1, 7, [snapshot(*place) for place in places], [record])
-
-
-def test_a_checkpoint_is_complete_when_every_worker_has_acknowledged() -> None:
-    pending = PendingCheckpoint(7, 0, final=False, request=None, mode=CheckpointMode.ALIGNED)
-    assert not pending.complete([0, 1])
-    pending.acknowledge(1, acknowledge((1, 1), (0, 1), transaction="b"))
-    assert not pending.complete([0, 1])
-    pending.acknowledge(0, acknowledge((1, 0), (0, 0), transaction="a"))
-    assert pending.complete([0, 1])
-    assert [(s.task, s.index) for s in pending.subtasks] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert [t.id for t in pending.transactions] == ["a", "b"]
-
-
-def test_a_repeated_acknowledgement_must_say_the_same() -> None:
-    pending = PendingCheckpoint(7, 0, final=False, request=None, mode=CheckpointMode.ALIGNED)
-    pending.acknowledge(0, acknowledge((0, 0)))
-    pending.acknowledge(0, acknowledge((0, 0)))
-    with pytest.raises(AssertionError, match="worker 0 acknowledged 7 twice, differently"):
-        pending.acknowledge(0, acknowledge((0, 1)))
 
 
 # --- the schedule ---------------------------------------------------------------------------------

@@ -25,7 +25,11 @@ WALL_NS = 1_700_000_000_000_000_000
 
 def numbers(task: int, subtask: int) -> SubtaskNumbers:
     """Every number is another one, so that a mix-up shows."""
-    fields: dict[str, Any] = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0) | {"dropped": ""}
+    fields: dict[str, Any] = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0) | {
+        "dropped": "",
+        "inputs": [],
+        "outputs": [],
+    }
     fields |= {"task": task, "subtask": subtask, "rows_in": 10, "rows_out": 20}
     fields["watermark_ns"] = MIN_WATERMARK
     fields |= {"busy_ns": 3_000_000_000, "backpressured_ns": 500_000_000, "idle_ns": 250_000_000}
