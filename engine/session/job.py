@@ -212,6 +212,7 @@ class Job:
         from .autoscaling import autoscale as start_autoscale
         from .launchers import make_launcher
         from .session import start_job
+        from .watching import watch
 
         if has_regions([sink.node for sink in self.sinks]):
             return self._start_regions(options)
@@ -235,6 +236,7 @@ class Job:
             deliveries=self.deliveries,
         )
         open_control(handle)
+        watch(handle)
         if rules is not None:
             start_autoscale(handle, rules, plan.slots)
         return handle
@@ -243,6 +245,7 @@ class Job:
         from ..control.server import open_control
         from .launchers import region_launchers
         from .regions import start_regions
+        from .watching import watch
 
         if options.checkpoints is None:
             raise UserError(
@@ -270,6 +273,7 @@ class Job:
             deliveries=self.deliveries,
         )
         open_control(handle)
+        watch(handle)
         return handle
 
     def to_dataframe(self, sink: str, *, spark: SparkSession | None = None) -> DataFrame:
