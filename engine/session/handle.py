@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -27,6 +27,9 @@ from ..observation.observer import Observer
 from ..observation.watcher import Watcher, events_of
 from ..plan.validate import check_parallelism
 from .metrics import observed_metrics
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 
 class Session(Protocol):
@@ -434,6 +437,18 @@ class JobHandle:
         The job remembers the latest 1,000 events.
         """
         return events_of(self.status(), since)
+
+    def trace(self, tracer: Tracer | None = None) -> None:
+        """Make an OpenTelemetry trace of each checkpoint and each recovery, until the job ends.
+
+        Args:
+            tracer: None: that of the program's tracer provider.
+
+        Raises: UserError without the library: `pip install 'headrace[otel]'`.
+        """
+        from .traces import follow
+
+        follow(self, tracer)
 
     def _totals_now(self) -> dict[str, float]:
         """Counters of all sessions so far, by metric name."""
