@@ -32,6 +32,7 @@ COLUMNS_MAX = 100
 UNMIRRORED = {
     "channels/events.py": "values; every test of the gate and the wire uses them",
     "engine/contract/connectors.py": "protocols only",
+    "engine/observation/observed.py": "values: tests/engine/observation/test_observer.py",
     "engine/api/aggregated.py": "methods of streams: tests/engine/api/test_stream.py",
     "engine/api/flow.py": "every stream is one: tests/engine/api/test_stream.py",
     "engine/api/processed.py": "methods of streams: tests/engine/api/test_stream.py",

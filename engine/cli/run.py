@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..contract.errors import JobFailed, UserError
+from ..contract.numbers import seconds
 from ..contract.outcomes import JobResult
 from ..session.settings import find_settings_file, layered
 from .follow import announce, follow, listening, start
-from .numbers import seconds
 from .reporter import Reporter, open_reporter, print_object
 from .standing import counted
 from .streams import give
@@ -34,7 +34,7 @@ def run(target: str, settings: Mapping[str, str], *, as_json: bool) -> int:
     job = load_job(target)
     options, _ = layered(job.run_options(), settings, os.environ, find_settings_file(Path.cwd()))
     plan = job.plan_with(options)
-    reporter = open_reporter(plan, as_json=as_json)
+    reporter = open_reporter(as_json=as_json)
     announce(job, plan, options, reporter)
     began_ns = time.monotonic_ns()
     with listening() as interrupts:

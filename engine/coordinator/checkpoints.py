@@ -29,6 +29,7 @@ from headrace.recovery.waves import first_wave
 from ..contract.execution import EdgePlan, ExecutionPlan
 from ..contract.messages import Acknowledge, BeginWave, Cancelled, Completed, Trigger
 from ..worker.wiring import channels_from
+from .checkpoint_metadata import metadata_of
 from .coordinator_events import (
     AttemptBroken,
     CheckpointRequested,
@@ -46,7 +47,7 @@ from .coordinator_events import (
     WriteMetadata,
 )
 from .full_checkpoints import FullCheckpoints
-from .pending_checkpoint import PendingCheckpoint, metadata_of
+from .pending import CheckpointUnderWay, PendingCheckpoint
 from .retention import Retention
 from .rules import CheckpointRules
 from .schedule import Schedule
@@ -506,9 +507,11 @@ class Checkpoints:
         return sorted(effects, key=lambda effect: isinstance(effect, Finding))
 
     def _cancel(self, checkpoint: int, reason: str) -> list[CoordinatorEffect]:
-        text = f"{self._pending[checkpoint].name} was given up: {reason}"
+        pending = self._pending[checkpoint]
+        text = f"{pending.name} was given up: {reason}"
         effects = self._withdraw(checkpoint, reason)
-        return [*effects, Notice(NoticeKind.CHECKPOINT_FAILED, text)]
+        failed = pending.failed(reason)
+        return [*effects, Notice(NoticeKind.CHECKPOINT_FAILED, text, failed=failed)]
 
     def _withdraw(self, checkpoint: int, reason: str) -> list[CoordinatorEffect]:
         """Give up a pending checkpoint without a word to people, except to one who asked for it."""
@@ -523,6 +526,13 @@ class Checkpoints:
         """Assert every invariant."""
         assert self._checkpoint_next > max(self._pending, default=0), self.describe()
         assert running or not self._pending, self.describe()
+
+    def statistics(self) -> tuple[CheckpointUnderWay, ...]:
+        """Return the checkpoints under way, oldest first, and what each waits for."""
+        workers = self._workers.numbers
+        awaited = [p.seen(workers) for _, p in sorted(self._pending.items())]
+        written = [] if self._writing is None else [self._writing[0].seen(())]
+        return (*written, *awaited)
 
     def describe(self) -> str:
         """The whole state as stable text."""

@@ -19,7 +19,9 @@ form one history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from headrace.recovery.history import EpochStart
@@ -54,6 +56,7 @@ from .coordinator_events import (
 )
 from .earlier_runs import NO_EARLIER_RUNS, EarlierRuns
 from .loop_end import LoopEnds
+from .pending import CheckpointUnderWay
 from .restarts import Restarts
 from .retention import Retention
 from .rules import CoordinatorRules, Phase
@@ -67,6 +70,20 @@ from .workers import Workers
 Assign = Callable[[CheckpointMetadata], Sequence[SubtaskSnapshot]]
 #: Puts an older checkpoint in terms of the plan's names.
 Adapt = Callable[[CheckpointMetadata], CheckpointMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorStatistics:
+    """Frozen facts for people.
+
+    Attributes:
+        under_way: checkpoints, oldest first.
+        open_transactions: {sink: transactions that a complete checkpoint names, and whose commit
+            is not confirmed}.
+    """
+
+    under_way: tuple[CheckpointUnderWay, ...] = ()
+    open_transactions: Mapping[str, int] = field(default_factory=dict)
 
 
 def as_it_is(metadata: CheckpointMetadata) -> CheckpointMetadata:
@@ -199,6 +216,11 @@ class Coordinator:
         self._checkpoints.check(running=self.phase in (Phase.RUNNING, Phase.CLOSING))
         if self.phase is Phase.DEPLOYING:
             assert not self._checkpoints.writing, "restarted while a checkpoint's fate was open"
+
+    def statistics(self) -> CoordinatorStatistics:
+        """What only the coordinator knows of its checkpoints and sinks."""
+        open_transactions = Counter(t.sink for t in self._transactions.uncommitted)
+        return CoordinatorStatistics(self._checkpoints.statistics(), dict(open_transactions))
 
     def describe(self) -> str:
         """The whole state as stable text."""

@@ -394,12 +394,31 @@ class NoticeKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class FailedCheckpoint:
+    """A checkpoint that was given up, and why. `created_ms`: when it was triggered."""
+
+    checkpoint: int
+    mode: str
+    created_ms: int
+    savepoint: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
-    """Tell people and tests."""
+    """Tell people and tests.
+
+    Attributes:
+        checkpoint: the complete one.
+        failed: the one that was given up.
+        at_ms: when the driver heard of it, in milliseconds since 1970; the driver's to set.
+    """
 
     kind: NoticeKind
     text: str
     checkpoint: CheckpointMetadata | None = None
+    failed: FailedCheckpoint | None = None
+    at_ms: int = 0
 
 
 class Outcome(Enum):

@@ -14,6 +14,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import assert_never
 
 import msgspec
@@ -26,7 +27,7 @@ from ..contract import messages as m
 from ..contract.clock import now_ns
 from ..contract.launcher import WorkerLauncher
 from ..coordinator import coordinator_events as d
-from ..coordinator.coordinator import Coordinator
+from ..coordinator.coordinator import Coordinator, CoordinatorStatistics
 from ..coordinator.coordinator_events import SavepointOrder
 from ..coordinator.rules import Phase
 from ..network.network import (
@@ -51,7 +52,8 @@ from .coordinator_performer import (
 from .dropped import Dropped
 from .early_workers import EarlyWorkers, StateFetched
 from .remembered import Remembered
-from .status import Status
+from .status import Committed, Status, WorkerSeen
+from .totals import Totals, added
 from .unspilled import Unspilled
 
 _log = logging.getLogger(__name__)
@@ -101,17 +103,24 @@ class CoordinatorDriver(CoordinatorPerformer):
         self._thread = threading.Thread(target=self._run, name=f"coordinator-{job}", daemon=True)
         #: {worker: newest incarnation asked for}
         self._incarnations: dict[int, int] = {}
-        #: {worker: (incarnation, process id)}, of the newest that registered.
-        self._pids: dict[int, tuple[int, int]] = {}
+        #: {worker: the newest incarnation that registered}.
+        self._seen: dict[int, WorkerSeen] = {}
+        #: {connection: worker that registered over it}.
+        self._connected: dict[int, int] = {}
         self._answers: dict[int, Callable[[d.RequestAnswered], None]] = {}
         self._requests = 0
         self._numbers: dict[tuple[int, int], m.SubtaskNumbers] = {}
+        self._places: dict[tuple[int, int], int] = {}
+        self._past: dict[tuple[int, int], Totals] = {}
+        self._commits: dict[str, Committed] = {}
+        self._statistics = CoordinatorStatistics()
         self._epoch_of_numbers = 0
         self._dropped = Dropped()
         self._unspilled = Unspilled()
         self._remembered = Remembered()
         self._notice_count = 0
         self._completed = 0
+        self._failed_checkpoints = 0
         self._restarts = 0
         self._lock = threading.Lock()
         self.result: d.JobEnded | None = None
@@ -217,7 +226,13 @@ class CoordinatorDriver(CoordinatorPerformer):
                 notices=tuple(self._remembered.notices),
                 checkpoints=tuple(self._remembered.checkpoints),
                 completed=self._completed,
-                workers={worker: pid for worker, (_, pid) in sorted(self._pids.items())},
+                workers={worker: seen.pid for worker, seen in sorted(self._seen.items())},
+                seen=dict(sorted(self._seen.items())),
+                places=dict(self._places),
+                commits=dict(self._commits),
+                coordinator=self._statistics,
+                past=self._past,
+                failed=self._failed_checkpoints,
             )
 
     # --- the owner loop --------------------------------------------------------------------------
@@ -285,9 +300,15 @@ class CoordinatorDriver(CoordinatorPerformer):
 
     def _step(self, event: d.CoordinatorEvent) -> None:
         machine = self._machine
-        self._perform_all(
-            d.turned_away(event) if machine is None else machine.step(event, now_ns())
-        )
+        if machine is None:
+            self._perform_all(d.turned_away(event))
+            return
+        self._perform_all(machine.step(event, now_ns()))
+        self._statistics = machine.statistics()
+        if isinstance(event, d.TransactionsCommitted):
+            committed = Committed(event.checkpoint, now_ns() // 1_000_000)
+            with self._lock:
+                self._commits = dict.fromkeys(self._sinks.names, committed)
 
     def _network_event(self, event: NetworkEvent) -> Iterator[d.CoordinatorEvent | StateFetched]:
         match event:
@@ -295,6 +316,7 @@ class CoordinatorDriver(CoordinatorPerformer):
                 if isinstance(frame, ControlFrame):
                     yield self._received(connection, frame.body)
             case Disconnected(connection, reason):
+                self._connected.pop(connection, None)
                 yield d.ConnectionLost(connection, reason)
             case Connected() | Took():
                 pass
@@ -312,27 +334,34 @@ class CoordinatorDriver(CoordinatorPerformer):
             case m.FetchedAhead(fetched_bytes):
                 return StateFetched(connection, fetched_bytes)
             case m.Heartbeat():
-                self._heartbeat(message)
+                self._heartbeat(connection, message)
             case m.Register():
-                self._registered(message)
+                self._registered(connection, message)
         return d.MessageReceived(connection, message)
 
-    def _heartbeat(self, message: m.Heartbeat) -> None:
+    def _heartbeat(self, connection: ConnectionId, message: m.Heartbeat) -> None:
         with self._lock:
             if message.epoch > self._epoch_of_numbers:
                 self._epoch_of_numbers = message.epoch
+                self._past = added(self._past, self._numbers.values())
                 self._numbers.clear()
+                self._places.clear()
             if message.epoch == self._epoch_of_numbers:
                 self._numbers.update({(n.task, n.subtask): n for n in message.subtasks})
+                if (worker := self._connected.get(connection)) is not None:
+                    self._places.update({(n.task, n.subtask): worker for n in message.subtasks})
             texts = self._dropped.notices(self._numbers.values())
             texts += self._unspilled.notices(self._numbers.values())
         for text in texts:
             self.warn(text)
 
-    def _registered(self, message: m.Register) -> None:
-        process = (message.incarnation, message.pid)
+    def _registered(self, connection: ConnectionId, message: m.Register) -> None:
         with self._lock:
-            self._pids[message.worker] = max(process, self._pids.get(message.worker, process))
+            self._connected[connection] = message.worker
+            known = self._seen.get(message.worker)
+            if known is None or message.incarnation >= known.incarnation:
+                seen = WorkerSeen(message.pid, message.host, message.incarnation)
+                self._seen[message.worker] = seen
 
     # --- effects ---------------------------------------------------------------------------------
 
@@ -362,7 +391,8 @@ class CoordinatorDriver(CoordinatorPerformer):
     def _replace(self, worker: int) -> None:
         number = self._incarnations.get(worker, 0) + 1
         self._incarnations[worker] = number
-        lost, _ = self._pids.get(worker, (-1, 0))
+        known = self._seen.get(worker)
+        lost = -1 if known is None else known.incarnation
         self._launcher.replace(worker, number, lost)
 
     def _answer(self, answer: d.RequestAnswered) -> None:
@@ -383,10 +413,12 @@ class CoordinatorDriver(CoordinatorPerformer):
         _log.log(
             logging.WARNING if loud else logging.INFO, "%s: %s", notice.kind.value, notice.text
         )
+        notice = replace(notice, at_ms=now_ns() // 1_000_000)
         with self._lock:
             self._notice_count += 1
             self._remembered.add(self._notice_count, notice)
             self._completed += notice.checkpoint is not None
+            self._failed_checkpoints += notice.failed is not None
             if notice.kind is d.NoticeKind.ATTEMPT_FAILED:
                 self._restarts += 1
 

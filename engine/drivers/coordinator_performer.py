@@ -365,6 +365,11 @@ class Sinks:
     def __init__(self, committers: Mapping[str, SinkCommitter]) -> None:
         self._committers = committers
 
+    @property
+    def names(self) -> list[str]:
+        """The sinks that commit, by operator name."""
+        return list(self._committers)
+
     def commit(self, checkpoint: int, records: Sequence[TransactionRecord]) -> Answer:
         """Commit a checkpoint's transactions, sink by sink."""
         name = ""

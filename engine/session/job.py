@@ -219,6 +219,7 @@ class Job:
         from .autoscaling import autoscale as start_autoscale
         from .launchers import make_launcher
         from .session import start_job
+        from .watching import watch
 
         if has_regions([sink.node for sink in self.sinks]):
             return self._start_regions(options)
@@ -239,8 +240,10 @@ class Job:
             collected=collected,
             rescaling=rescaling,
             parallelism=options.parallelism,
+            deliveries=self.deliveries,
         )
         open_control(handle)
+        watch(handle)
         if rules is not None:
             start_autoscale(handle, rules, plan.slots)
         return handle
@@ -249,6 +252,7 @@ class Job:
         from ..control.server import open_control
         from .launchers import region_launchers
         from .regions import start_regions
+        from .watching import watch
 
         if options.checkpoints is None:
             raise UserError(
@@ -273,8 +277,10 @@ class Job:
             collected=self._collected(),
             rescaling=rescaling,
             parallelism=options.parallelism,
+            deliveries=self.deliveries,
         )
         open_control(handle)
+        watch(handle)
         return handle
 
     def to_dataframe(self, sink: str, *, spark: SparkSession | None = None) -> DataFrame:

@@ -27,10 +27,12 @@ from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
 from ..contract.places import absolute
 from ..coordinator import supervisor as s
+from ..coordinator.coordinator import CoordinatorStatistics
 from ..coordinator.coordinator_events import Notice, NoticeKind, Outcome
 from ..coordinator.region_choice import RegionSeen
 from ..coordinator.rules import Phase
 from ..drivers.status import Status
+from ..observation.observer import Observer, observer_of
 from . import region_savepoints
 from .handle import Successor
 from .metrics import metrics_of
@@ -81,7 +83,7 @@ def start_regions(
             with suppress(HeadraceError):
                 session.wait(None)
         raise
-    return RegionsSession(plan, running, make_launcher, warnings)
+    return RegionsSession(plan, running, make_launcher, options, warnings)
 
 
 def _is_volatile(plan: RegionsPlan) -> bool:
@@ -101,6 +103,21 @@ def _only(plan: ExecutionPlan, committers: Mapping[str, object], logs: set[str])
     return is_volatile(replace(plan, tasks=tasks), committers)  # type: ignore[arg-type]
 
 
+def _first_workers(statuses: Mapping[str, Status]) -> dict[str, int]:
+    """Number the workers of all regions: {region: the number of its first}."""
+    first, total = {}, 0
+    for name, status in statuses.items():
+        first[name] = total
+        total += max(status.workers, default=-1) + 1
+    return first
+
+
+def _together(parts: Sequence[CoordinatorStatistics]) -> CoordinatorStatistics:
+    under_way = [each for part in parts for each in part.under_way]
+    open_transactions = {k: v for part in parts for k, v in part.open_transactions.items()}
+    return CoordinatorStatistics(tuple(under_way), open_transactions)
+
+
 class RegionsSession:
     """A started job of several regions (a `Session`)."""
 
@@ -109,9 +126,11 @@ class RegionsSession:
         plan: RegionsPlan,
         running: Mapping[str, RunningJob],
         make_launcher: LauncherMaker,
+        options: RunOptions,
         warnings: Sequence[str] = (),
     ) -> None:
         self._plan = plan
+        self._options = options
         self._make_launcher = make_launcher
         self._running = dict(running)
         #: Of sessions of regions that have another one by now.
@@ -360,7 +379,7 @@ class RegionsSession:
             for name, status in statuses.items()
             for (task, subtask), number in status.numbers.items()
         }
-        pids = [pid for status in statuses.values() for _, pid in sorted(status.workers.items())]
+        first = _first_workers(statuses)
         completed = [c for status in statuses.values() for c in status.checkpoints]
         return Status(
             phase=self._phase(statuses),
@@ -370,8 +389,34 @@ class RegionsSession:
             notices=self._told.of(statuses),
             checkpoints=tuple(sorted(completed, key=lambda c: c.created_ms)),
             completed=sum(each.completed for each in statuses.values()) + done,
-            workers=dict(enumerate(pids)),
+            workers={
+                worker + first[name]: pid
+                for name, status in statuses.items()
+                for worker, pid in status.workers.items()
+            },
+            seen={
+                worker + first[name]: seen
+                for name, status in statuses.items()
+                for worker, seen in status.seen.items()
+            },
+            places={
+                (task + self._plan.whole.regions[name][0], subtask): worker + first[name]
+                for name, status in statuses.items()
+                for (task, subtask), worker in status.places.items()
+            },
+            commits={k: v for status in statuses.values() for k, v in status.commits.items()},
+            past={
+                (task + self._plan.whole.regions[name][0], subtask): totals
+                for name, status in statuses.items()
+                for (task, subtask), totals in status.past.items()
+            },
+            failed=sum(status.failed for status in statuses.values()),
+            coordinator=_together([status.coordinator for status in statuses.values()]),
         )
+
+    def observer(self, deliveries: Mapping[str, str]) -> Observer:
+        """Make what computes observations of the whole job. `deliveries`: {sink: its promise}."""
+        return observer_of(self._plan.whole, self._options, deliveries)
 
     def _phase(self, statuses: Mapping[str, Status]) -> Phase:
         phase = min((status.phase for status in statuses.values()), key=_PHASES.index)

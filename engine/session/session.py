@@ -52,6 +52,7 @@ from ..drivers.start import prepare
 from ..drivers.status import Status
 from ..drivers.worker_process import run_worker
 from ..local.threads import ThreadLauncher
+from ..observation.observer import Observer, observer_of
 from ..storage.checkpoint_storage import open_store
 from .compatibility import check_in_flight, check_states
 from .coordinator_rules import coordinator_rules
@@ -78,8 +79,10 @@ class RunningJob:
         directory: str,
         make_launcher: LauncherMaker,
         inputs: Inputs,
+        options: RunOptions,
     ) -> None:
         self._plan = plan
+        self._options = options
         self._inputs = inputs
         inputs.watch(driver.settled, self._has_finished)
         self._make_launcher = make_launcher
@@ -110,6 +113,10 @@ class RunningJob:
     def status(self) -> Status:
         """A look at the job."""
         return self._driver.status()
+
+    def observer(self, deliveries: Mapping[str, str]) -> Observer:
+        """Make what computes observations of the job. `deliveries`: {sink: its promise}."""
+        return observer_of(self._plan, self._options, deliveries)
 
     def checkpoint(self) -> int:
         """Take a checkpoint now; returns its number.
@@ -420,7 +427,13 @@ class PreparedJob:
             driver.note(d.NoticeKind.FINISHED, text.format(self._plan.job))
         driver.start(machine)
         return RunningJob(
-            self._plan, driver, launcher, self._directory, self._make_launcher, self._inputs
+            self._plan,
+            driver,
+            launcher,
+            self._directory,
+            self._make_launcher,
+            self._inputs,
+            self._options,
         )
 
     def _some_launcher(self, *, over: bool) -> WorkerLauncher:

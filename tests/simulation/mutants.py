@@ -27,7 +27,7 @@ from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.coordinator import coordinator_events as d
 from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.coordinator.coordinator import Coordinator
-from headrace.engine.coordinator.pending_checkpoint import PendingCheckpoint
+from headrace.engine.coordinator.pending import PendingCheckpoint
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.coordinator.transactions import Transactions
 from headrace.engine.drivers.persistence import CheckpointWrite, Persistence, persistence_of

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from msgspec import structs
 
 import headrace as hr
 from headrace.engine.contract.messages import SubtaskNumbers
 from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.status import Status
+from headrace.engine.observation.observed import Observation
+from headrace.engine.observation.observer import Observer
 from headrace.recovery.metadata import CheckpointMetadata
 
 #: Two tasks: "numbers" and "totals -> out".
@@ -56,10 +58,18 @@ def status_of(
     )
 
 
+def observed(
+    *numbers: SubtaskNumbers, restarts: int = 0, notices: tuple[Notice, ...] = ()
+) -> Observation:
+    """An observation of it, by the numbers of one look."""
+    status = status_of(*numbers, restarts=restarts, notices=notices)
+    return Observer(PLAN).look(status, 0, 0)
+
+
 def numbers_of(task: int, **known: int) -> SubtaskNumbers:
     """The numbers of a task's only subtask; what is not given is zero."""
-    nothing: dict[str, Any] = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0) | {"dropped": ""}
-    return SubtaskNumbers(**nothing | {"task": task} | known)
+    nothing = SubtaskNumbers(task, 0, 0, 0, 0, 0, 0, 0, 0)
+    return structs.replace(nothing, **known)
 
 
 #: The aggregate, hard at work.

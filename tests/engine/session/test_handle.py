@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pytest
 
+import headrace as hr
 from headrace.channels.events import CheckpointMode
 from headrace.engine.contract.errors import HeadraceError, UserError
 from headrace.engine.contract.execution import ExecutionPlan
@@ -16,9 +17,13 @@ from headrace.engine.contract.outcomes import JobResult
 from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.status import Status
+from headrace.engine.observation.observer import Observer
 from headrace.engine.session.handle import JobHandle, Session, Successor
 
 DEADLINE_S = 120.0
+PLAN = hr.Job(
+    "orders", hr.read.sequence(1, name="numbers").write.blackhole(name="out"), parallelism=1
+).plan()
 STATUS = Status(Phase.RUNNING, 1, 0, {}, ((1, Notice(NoticeKind.RUNNING, "runs")),), (), 3)
 
 
@@ -86,6 +91,9 @@ class RecordingSession:
     def status(self) -> Status:
         return STATUS
 
+    def observer(self, deliveries: Mapping[str, str]) -> Observer:
+        return Observer(PLAN)
+
     def metrics(self) -> Mapping[str, float]:
         return {"headrace_restarts_total": 1.0, "headrace_checkpoints_total": 3.0}
 
@@ -126,11 +134,10 @@ def test_every_call_reaches_the_session() -> None:
     handle.stop()
     handle.cancel()
     assert handle.status() is STATUS
-    assert handle.metrics() == {
-        "headrace_restarts_total": 1.0,
-        "headrace_checkpoints_total": 3.0,
-        "headrace_rescales_total": 0,
-    }
+    metrics = handle.metrics()
+    assert metrics["headrace_restarts_total"] == 1.0
+    assert metrics["headrace_checkpoints_total"] == 3.0
+    assert metrics["headrace_rescales_total"] == 0
     assert session.calls == ["checkpoint", "stop", "cancel"]
 
 
@@ -362,3 +369,12 @@ def test_a_job_whose_last_savepoint_fails_can_be_rescaled_afterwards() -> None:
 
 def no_rescaling(parallelism: int | None, running: object) -> Successor:
     raise LookupError("nowhere to go")
+
+
+def test_observations_and_events_are_those_of_the_session() -> None:
+    handle = JobHandle("orders", RecordingSession(), collected={}, rescaling=unplannable)
+    observation = handle.observe()
+    assert (observation.job, observation.phase) == ("orders", "running")
+    assert [task.name for task in observation.tasks] == [task.name for task in PLAN.tasks]
+    assert [event.text for event in handle.events()] == ["runs"]
+    assert handle.events(since=1) == []

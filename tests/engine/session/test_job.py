@@ -24,6 +24,7 @@ from headrace.engine.contract.options import Checkpoints, Network, RunOptions
 from headrace.engine.contract.outcomes import JobResult
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.status import Status
+from headrace.engine.observation.observer import Observer
 from headrace.engine.session.handle import Session, Successor
 from headrace.engine.session.job import Job
 from headrace.engine.session.launchers import make_launcher
@@ -82,6 +83,9 @@ class EndedSession:
 
     def status(self) -> Status:
         return Status(Phase.ENDED, 1, 0, {}, (), (), 0)
+
+    def observer(self, deliveries: Mapping[str, str]) -> Observer:
+        return Observer(Job("job", sink()).plan())
 
     def metrics(self) -> Mapping[str, float]:
         return {}

@@ -1,24 +1,37 @@
-"""A checkpoint from its trigger on: who has acknowledged, and the metadata that comes of it."""
+"""A checkpoint between its trigger and its end: what is known of it, and what others may see."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from headrace.channels.events import CheckpointMode
-from headrace.recovery.metadata import (
-    CheckpointMetadata,
-    EdgeInfo,
-    SubtaskSnapshot,
-    TaskInfo,
-    TransactionRecord,
+from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
+
+from ..contract.messages import Acknowledge
+from .coordinator_events import (
+    CoordinatorEffect,
+    FailedCheckpoint,
+    RequestAnswered,
+    SavepointOrder,
 )
 
-from ..contract.execution import EdgePlan, ExecutionPlan
-from ..contract.messages import Acknowledge
-from .coordinator_events import CoordinatorEffect, RequestAnswered, SavepointOrder
+
+@dataclass(frozen=True, slots=True)
+class CheckpointUnderWay:
+    """A checkpoint that is not complete yet.
+
+    Attributes:
+        created_ms: when it was triggered, since 1970.
+        missing: workers whose part is not durable; empty: its metadata is written, or it is held
+            until its transactions are committed.
+    """
+
+    checkpoint: int
+    mode: str
+    created_ms: int
+    savepoint: bool
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -85,60 +98,22 @@ class PendingCheckpoint:
             return []
         return [RequestAnswered(self.request, checkpoint, failure)]
 
+    def failed(self, reason: str) -> FailedCheckpoint:
+        """The checkpoint as one that was given up."""
+        return FailedCheckpoint(
+            self.number, self.mode.value, self._created_ms, self.savepoint is not None, reason
+        )
 
-def metadata_of(
-    plan: ExecutionPlan,
-    pending: PendingCheckpoint,
-    transactions: list[TransactionRecord],
-    *,
-    epoch: int,
-    now_ns: int,
-    wave: int = 0,
-) -> CheckpointMetadata:
-    """The metadata of a checkpoint, acknowledged by every worker.
+    def seen(self, workers: Iterable[int]) -> CheckpointUnderWay:
+        """The checkpoint as one that waits for some of these workers."""
+        return CheckpointUnderWay(
+            self.number,
+            self.mode.value,
+            self._created_ms,
+            self.savepoint is not None,
+            tuple(worker for worker in workers if worker not in self.acknowledged),
+        )
 
-    `wave`: under way at the cut.
-    """
-    return CheckpointMetadata(
-        job=plan.job,
-        checkpoint=pending.number,
-        epoch=epoch,
-        mode=pending.mode.value,
-        savepoint=pending.savepoint is not None,
-        created_ms=pending.created_ns // 1_000_000,
-        duration_ns=max(0, now_ns - pending.created_ns),
-        max_parallelism=plan.max_parallelism,
-        tasks=[
-            TaskInfo(
-                task.name,
-                [o.name for o in task.operators],
-                [o.name for o in task.operators if o.stateful],
-                task.parallelism,
-            )
-            for task in plan.tasks
-        ],
-        edges=[_edge_info(edge) for edge in plan.edges],
-        subtasks=[_in_wave(snapshot, wave) for snapshot in pending.subtasks],
-        transactions=transactions,
-        drained=pending.drained,
-    )
-
-
-def _in_wave(snapshot: SubtaskSnapshot, wave: int) -> SubtaskSnapshot:
-    """Note the wave of the records in channels; records left to replay have theirs."""
-    if not wave:
-        return snapshot
-    inflight = [h if h.side == "replay" else replace(h, wave=wave) for h in snapshot.inflight]
-    return replace(snapshot, inflight=inflight)
-
-
-def _edge_info(edge: EdgePlan) -> EdgeInfo:
-    partitioner = edge.partitioner
-    return EdgeInfo(
-        key=edge.key,
-        producer=edge.producer,
-        consumer=edge.consumer,
-        partitioning=partitioner.name,
-        columns=list(partitioner.key_columns),
-        parameters=list(partitioner.parameters),
-    )
+    @property
+    def _created_ms(self) -> int:
+        return self.created_ns // 1_000_000

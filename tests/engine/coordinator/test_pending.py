@@ -1,14 +1,13 @@
-"""A pending checkpoint, and the metadata that comes of it."""
+"""A pending checkpoint: when it is complete, and what others see of it."""
 
 from __future__ import annotations
 
-import pyarrow.compute as pc
 import pytest
 
-import headrace as hr
 from headrace.channels.events import CheckpointMode
 from headrace.engine.contract import messages as m
-from headrace.engine.coordinator.pending_checkpoint import PendingCheckpoint, metadata_of
+from headrace.engine.coordinator.coordinator_events import FailedCheckpoint
+from headrace.engine.coordinator.pending import CheckpointUnderWay, PendingCheckpoint
 from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
 
 
@@ -40,18 +39,16 @@ def test_a_repeated_acknowledgement_must_say_the_same() -> None:
         pending.acknowledge(0, acknowledge((0, 1)))
 
 
-def test_the_metadata_says_how_edges_deal_out_records() -> None:
-    numbers = hr.read.sequence(10, keys=2, name="numbers")
-    totals = (
-        numbers.rebalance()
-        .filter(pc.field("key") > 0)
-        .key_by("key")
-        .aggregate(n=hr.count(), name="totals")
+def test_others_see_which_workers_it_waits_for() -> None:
+    created_ns = 5_000_000
+    pending = PendingCheckpoint(
+        7, created_ns, final=False, request=None, mode=CheckpointMode.ALIGNED
     )
-    plan = hr.Job("job", totals.write.collect(name="out"), parallelism=2).plan()
-    pending = PendingCheckpoint(1, 0, False, None, CheckpointMode.ALIGNED)
-    found = metadata_of(plan, pending, [], epoch=1, now_ns=0)
-    assert [(e.partitioning, e.columns) for e in found.edges] == [
-        ("rebalance", []),
-        ("hash", ["key"]),
-    ]
+    pending.acknowledge(1, acknowledge((0, 1)))
+    assert pending.seen([0, 1, 2]) == CheckpointUnderWay(7, "aligned", 5, False, missing=(0, 2))
+
+
+def test_one_that_was_given_up_keeps_its_reason() -> None:
+    pending = PendingCheckpoint(7, 0, final=False, request=None, mode=CheckpointMode.UNALIGNED)
+    failed = FailedCheckpoint(7, "unaligned", 0, False, "disk full")
+    assert pending.failed("disk full") == failed
