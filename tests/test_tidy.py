@@ -57,6 +57,7 @@ UNMIRRORED = {
     "engine/connectors/tables/types.py": (
         "what both kinds of tables take: tests/engine/connectors/tables/test_data_files.py"
     ),
+    "engine/ui/facts.py": "what a job's page tells of its plan: tests/engine/ui/test_page.py",
     "engine/connectors/look.py": "the sink of every look: tests/engine/api/test_looked.py",
     "engine/session/look.py": "the job of every look: tests/engine/api/test_looked.py",
     "engine/connectors/kafka/backlog.py": (
