@@ -529,13 +529,16 @@ class Gate:
         """The credit windows of all channels together."""
         return sum([channel.credit.window.size_bytes for channel in self.channels.values()])
 
-    def edges(self) -> dict[int, tuple[int, int]]:
-        """Return {edge: (bytes that wait, its credit windows)}."""
-        found: dict[int, tuple[int, int]] = {}
+    def edges(self) -> dict[int, tuple[int, int, int]]:
+        """Return {edge: (bytes that wait, its credit windows, rows not committed)}."""
+        found: dict[int, tuple[int, int, int]] = {}
         for id, channel in self.channels.items():
-            queued, window = found.get(id.edge, (0, 0))
-            size_bytes = channel.credit.window.size_bytes
-            found[id.edge] = (queued + channel.queued_bytes, window + size_bytes)
+            queued_bytes, window_bytes, rows = found.get(id.edge, (0, 0, 0))
+            found[id.edge] = (
+                queued_bytes + channel.queued_bytes,
+                window_bytes + channel.credit.window.size_bytes,
+                rows + channel.arrived - channel.committed,
+            )
         return found
 
     def describe(self) -> str:

@@ -34,9 +34,9 @@ from headrace.recovery.sizes import held_on, sizes_of, state_bytes, stored_by
 from headrace.recovery.store import NotFound, Store
 
 from ..contract.errors import UserError
+from ..contract.numbers import milliseconds
 from ..inspection.directory import answers, chosen_jobs, complete_number, single_job
 from ..storage.checkpoint_storage import FsspecStore
-from .numbers import milliseconds
 
 #: Sides of in-flight data: before the receiver, in the sender's queue, left of an earlier attempt.
 SIDES = ("input", "output", "replay")

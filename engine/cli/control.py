@@ -5,10 +5,10 @@ outcome.
 from __future__ import annotations
 
 from ..contract.errors import HeadraceError, UserError
+from ..contract.numbers import milliseconds, seconds
 from ..contract.places import absolute, redacted
 from ..control import messages as m
 from ..control.client import ask
-from .numbers import milliseconds, seconds
 from .reporter import print_object
 from .streams import give
 

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from ..contract.errors import UserError
 from ..contract.execution import ExecutionPlan
+from ..contract.numbers import seconds, size
 from ..contract.outcomes import JobResult
 from ..coordinator.rules import Phase
 from ..drivers.status import Status
 from .follow import announce, follow, listening, start
 from .identifiers import SLOW, TOTALS, identifiers_job, plain_count, written
-from .numbers import seconds, size
 from .reporter import Reporter, open_reporter
 
 #: Duration of the slow stage in all, whatever the size of the library and the number of words.

@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..contract.execution import ExecutionPlan
+from ..contract.numbers import mebibytes, rate
 from ..contract.places import redacted
 from ..drivers.status import Status
-from .numbers import mebibytes, rate
 from .rates import Meter, TaskRates
 from .standing import bottleneck, counted, last_checkpoint
 

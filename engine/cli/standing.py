@@ -8,9 +8,9 @@ from typing import Any
 from headrace.recovery import sizes
 from headrace.recovery.metadata import CheckpointMetadata
 
+from ..contract.numbers import mebibytes, milliseconds, rate, seconds, size
 from ..coordinator.rules import Phase
 from ..drivers.status import Status
-from .numbers import mebibytes, milliseconds, rate, seconds, size
 from .rates import TaskRates, slowest
 
 

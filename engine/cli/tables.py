@@ -13,9 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ..contract.numbers import seconds, size
 from ..contract.places import redacted
 from .checkpoints import SIDES, Row, has_problem
-from .numbers import seconds, size
 from .reporter import print_object
 from .streams import give
 

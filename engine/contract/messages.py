@@ -108,11 +108,25 @@ class LoopProbed(_Message, frozen=True):
 
 
 class EdgeNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """One end of an edge at one subtask: bytes that wait, and that may wait."""
+    """One end of an edge at one subtask: bytes that wait, bytes that may wait, and rows that wait
+    or are worked on.
+    """
 
     edge: int
     queued_bytes: int
     window_bytes: int
+    queued_rows: int = 0
+
+
+class CallNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """Calls of one operator, by its place in the chain, since the attempt began.
+
+    `counts`: by length, in the buckets of `worker/calls.py`.
+    """
+
+    operator: int
+    spent_ns: int
+    counts: list[int]
 
 
 class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -120,7 +134,9 @@ class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ar
 
     `watermark_ns`: event time at its end, since 1970. `dropped`: the last failure for which a
     record was dropped, in words. `unspilled`: why records stay in memory that should be on disk.
-    `inputs`, `outputs`: by edge.
+    `inputs`, `outputs`: by edge. `call_ns`: how long the piece of work under way has run, and
+    `operator`: which it calls now, by its place. `gil_ns`: for so long its calls have kept the GIL
+    from others. `cut`: its newest complete cut.
     """
 
     task: int
@@ -139,6 +155,11 @@ class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ar
     unspilled: str = ""
     inputs: list[EdgeNumbers] = []
     outputs: list[EdgeNumbers] = []
+    calls: list[CallNumbers] = []
+    call_ns: int = 0
+    operator: int | None = None
+    gil_ns: int = 0
+    cut: int = 0
 
 
 class Heartbeat(_Message, frozen=True):

@@ -23,6 +23,7 @@ from ..operators.work import (
     Work,
 )
 from ..worker.worker_events import WorkEnded, WorkFailed
+from .call_times import CallTimes
 from .failed_batches import Keep
 from .failed_calls import work_failed
 from .user_output import speaking
@@ -57,6 +58,7 @@ class SubtaskThread:
         make: makes the chain; called in the thread.
         load: reads the state to restore, or returns None; called in the thread.
         keep: keeps the batch at which an operator failed.
+        calls: told by the chain of its calls.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class SubtaskThread:
         load: Callable[[], Mapping[str, Sequence[Restored]] | None],
         post: Callable[[ThreadEvent], None],
         keep: Keep = lambda operator, subtask, batch: "",
+        calls: CallTimes | None = None,
     ) -> None:
         self._epoch = epoch
         self._subtask = subtask
@@ -74,6 +77,7 @@ class SubtaskThread:
         self._load = load
         self._post = post
         self._keep = keep
+        self.calls = CallTimes() if calls is None else calls
         self._works: queue.SimpleQueue[tuple[int, Work] | None] = queue.SimpleQueue()
         self._made: Chain | None = None
         self._chain: Chain | None = None
@@ -120,6 +124,8 @@ class SubtaskThread:
             chain = self._made = self._make()
             states = self._load()
             chain.open()
+            self.calls.isolated = chain.isolated
+            self.calls.take()
             if states is not None:
                 chain.restore(states)
         except BaseException as error:  # whatever it is, somebody waits for an answer
@@ -146,7 +152,8 @@ class SubtaskThread:
             done = chain.run(number, work)
         except BaseException as error:  # SystemExit, CancelledError and the like included
             return work_failed(self._epoch, self._subtask, self._kept(chain, error))
-        done = done._replace(elapsed_ns=time.perf_counter_ns() - began_ns)
+        elapsed_ns = time.perf_counter_ns() - began_ns
+        done = done._replace(elapsed_ns=elapsed_ns, spent=self.calls.take())
         return WorkEnded(self._epoch, self._subtask, done)
 
     def _kept(self, chain: Chain, error: BaseException) -> BaseException:

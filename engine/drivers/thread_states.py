@@ -48,4 +48,9 @@ def waits_for_gil(before: ThreadLook | None, now: ThreadLook | None, elapsed_s: 
     """Whether the thread woke up as often as those do that ask for the GIL."""
     if before is None or now is None:
         return False
-    return now.switches - before.switches > _WAITER_SWITCHES_PER_S * elapsed_s
+    return asks_for_gil(now.switches - before.switches, elapsed_s)
+
+
+def asks_for_gil(switches: int, elapsed_s: float) -> bool:
+    """Whether a thread with so many context switches has asked for the GIL all the time."""
+    return switches > _WAITER_SWITCHES_PER_S * elapsed_s

@@ -18,6 +18,8 @@ from functools import partial
 from itertools import groupby
 from typing import assert_never
 
+from msgspec import structs
+
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import FRAME_BYTES_MAX, BufferFrame, ControlFrame, too_long
 from headrace.inflight.writer import Piece
@@ -48,8 +50,10 @@ from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
 from ..worker.worker_events import DataFrame, SendFrame
 from .call_board import CallBoard
+from .call_times import CallTimes
 from .failed_batches import FailedBatches
 from .failed_calls import open_failed, work_failed
+from .gil_probe import GilProbe
 from .isolated_process import SpawnedProcess
 from .loading import check_directory, make_chain, open_database, origin_of, read_restored
 from .persistence import CheckpointStored, CheckpointWrite, persistence_of
@@ -136,6 +140,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._host = host
         self._pid = pid
         self._calls = CallBoard() if calls is None else calls
+        self._probe = GilProbe(self._calls)
         self._processes = processes
         self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
         self._leaving = Leaving()
@@ -167,6 +172,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
     def run(self) -> w.StopWorker:
         """Serve until the end; returns why it ended."""
         self._network.start()
+        self._probe.start()
         try:
             address = self._network.listen(self._host)
             self._control = self._network.connect(self._dial, 0)
@@ -289,7 +295,21 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         return self._attempt().threads[subtask].chain
 
     def _report(self, message: m.ToCoordinator) -> None:
+        if isinstance(message, m.Heartbeat):
+            message = self._with_calls(message)
         self._network.send(self._control, ControlFrame(m.encode(message)))
+
+    def _with_calls(self, heartbeat: m.Heartbeat) -> m.Heartbeat:
+        """Add what only the threads know: the operator that is called, and who kept the GIL."""
+        threads = {} if self._loaded is None else self._loaded.threads
+        numbers: list[m.SubtaskNumbers] = []
+        for each in heartbeat.subtasks:
+            id = SubtaskId(each.task, each.subtask)
+            thread = threads.get(id)
+            operator = None if thread is None else thread.calls.current
+            held_ns = self._probe.held_ns(id)
+            numbers.append(structs.replace(each, operator=operator, gil_ns=held_ns))
+        return structs.replace(heartbeat, subtasks=numbers)
 
     def _send(self, connection: ConnectionId, frame: DataFrame) -> None:
         if isinstance(frame, BufferFrame):
@@ -392,6 +412,10 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             make_chain, self._plan, owner=self._settings.owner, processes=self._processes
         )
         check = partial(check_directory, self._store, self._plan.job, effect.epoch, self.machine.me)
+        times = {
+            id: CallTimes(self._calls.recorder(index, id))
+            for index, id in enumerate(effect.subtasks)
+        }
         threads = {
             id: SubtaskThread(
                 effect.epoch,
@@ -402,15 +426,16 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                     effect.epoch,
                     limits.buffer_bytes,
                     backend,
-                    tell_call=self._calls.recorder(index, id),
+                    tell_call=times[id].tell,
                 ),
                 partial(
                     read_restored, self._plan, id, snapshots.get(id), origin, ahead, check=check
                 ),
                 self._inbox.put,
                 self._failed.keep,
+                times[id],
             )
-            for index, id in enumerate(effect.subtasks)
+            for id in effect.subtasks
         }
         persistence = persistence_of(limits)
         spill_files = SpillFiles(partial(self._working.new, "spill"))
@@ -424,6 +449,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         if self._loaded is None or self._loaded.epoch != event.epoch:
             return
         self._loaded.opening.discard(event.subtask)
+        self._step(w.OperatorsOpened(event.epoch, event.subtask))
         if not self._loaded.opening:
             self._drop_ahead(self._loaded)
             threads = self._loaded.threads
@@ -445,6 +471,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         if self._loaded is not None:
             self._drop(self._loaded.epoch)
         self._network.stop()
+        self._probe.stop()
         self._clean_up()
         self._failed.join(_LEAVE_S)
         self._storage.shutdown(wait=False, cancel_futures=True)

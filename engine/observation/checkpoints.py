@@ -27,7 +27,11 @@ def checkpoints_of(
     known = [complete_one(metadata, tasks, parts=metadata is newest) for metadata in complete]
     known += [_failed(notice.failed, notice.at_ms) for _, notice in status.notices if notice.failed]
     known.sort(key=lambda each: (each.started_ms, each.checkpoint))
-    known += [_under_way(each, wall_ms) for each in status.coordinator.under_way]
+    names = [task.operators[-1] for task in tasks]
+    known += [
+        _under_way(each, wall_ms, f"waits for {waits_for(each, status, names)}")
+        for each in status.coordinator.under_way
+    ]
     return known[-SHOWN:]
 
 
@@ -118,7 +122,7 @@ def _failed(failed: FailedCheckpoint, at_ms: int) -> CheckpointObserved:
     )
 
 
-def _under_way(under_way: CheckpointUnderWay, wall_ms: int) -> CheckpointObserved:
+def _under_way(under_way: CheckpointUnderWay, wall_ms: int, reason: str) -> CheckpointObserved:
     return CheckpointObserved(
         checkpoint=under_way.checkpoint,
         outcome="running",
@@ -128,15 +132,31 @@ def _under_way(under_way: CheckpointUnderWay, wall_ms: int) -> CheckpointObserve
         aligned_estimate_ms=None,
         state_bytes=None,
         inflight_bytes=None,
-        reason=_awaited(under_way),
+        reason=reason,
         savepoint=under_way.savepoint,
         subtasks=[],
     )
 
 
-def _awaited(under_way: CheckpointUnderWay) -> str:
+def waits_for(under_way: CheckpointUnderWay, status: Status, names: Sequence[str]) -> str:
+    """Say what a checkpoint under way waits for: the first subtask without a cut, storage, or its
+    metadata. `names`: by task.
+    """
     if not under_way.missing:
-        return "its metadata is written"
-    workers = ", ".join(map(str, under_way.missing))
-    noun = "worker" if len(under_way.missing) == 1 else "workers"
-    return f"waits for {noun} {workers}"
+        return "its metadata"
+    late = [
+        place
+        for place in places_of(status, under_way.missing)
+        if status.numbers[place].cut < under_way.checkpoint
+    ]
+    if not late:
+        return "storage"
+    # Tasks are in the order of the records: those behind the first wait for its barrier.
+    task, subtask = late[0]
+    more = f" and {len(late) - 1} more" if len(late) > 1 else ""
+    return f"{names[task]} #{subtask}{more}"
+
+
+def places_of(status: Status, workers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the places of the subtasks that these workers hold, as far as they told numbers."""
+    return sorted(place for place in status.numbers if status.places.get(place) in workers)

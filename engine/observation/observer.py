@@ -9,7 +9,7 @@ are forgotten, and its last numbers are shown until there are new ones.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,8 +22,20 @@ from ..contract.execution import EdgePlan, ExecutionPlan, TaskPlan
 from ..contract.messages import SubtaskNumbers
 from ..contract.options import RunOptions
 from ..drivers.status import Status
+from ..worker.calls import quantile_ms
 from .checkpoints import checkpoints_of
 from .explain import explain
+from .facts import (
+    Facts,
+    Span,
+    awaited,
+    call_counts,
+    elapsed_of,
+    gil_share,
+    operator_shares,
+    storage_wait,
+)
+from .latency import Waiting, latency_ms
 from .observed import (
     EdgeObserved,
     Finding,
@@ -55,6 +67,7 @@ class Setting:
     runner: str = ""
     mode: str | None = None
     deliveries: Mapping[str, str] = field(default_factory=dict)
+    window_bytes: int | None = None
 
 
 class Observer:
@@ -67,6 +80,8 @@ class Observer:
         #: (time, numbers), oldest first.
         self._looks: deque[tuple[int, Numbers]] = deque()
         self._latest: Numbers = {}
+        #: {task: numbers then and now of each subtask}.
+        self._spans: dict[int, list[Span]] = {}
         self._before: deque[Observation] = deque(maxlen=_REMEMBERED)
         self._started_ms: int | None = None
 
@@ -77,8 +92,10 @@ class Observer:
             now_ns: a clock that never goes back; `wall_ns`: the present, since 1970.
         """
         self._take(status, now_ns)
+        self._spans = {task.index: self._spans_of(task) for task in self._plan.tasks}
         observation = self._observation(status, wall_ns)
-        finding = explain(observation, self._before)
+        facts = self._facts(status, wall_ns // 1_000_000)
+        finding = explain(observation, self._before, facts)
         explained = replace(observation, finding=finding)
         self._before.append(explained)
         return explained
@@ -98,6 +115,7 @@ class Observer:
 
     def _observation(self, status: Status, wall_ns: int) -> Observation:
         wall_ms = wall_ns // 1_000_000
+        p50_ms, p99_ms = latency_ms(self._plan, self._waiting())
         if self._started_ms is None:
             self._started_ms = wall_ms
         tasks = [self._task(task, status, wall_ns) for task in self._plan.tasks]
@@ -117,17 +135,40 @@ class Observer:
             checkpoints=checkpoints_of(status, tasks, wall_ms),
             sinks=self._sinks(status, wall_ms),
             workers=_workers(status),
+            latency_p50_ms=p50_ms,
+            latency_p99_ms=p99_ms,
         )
+
+    def _facts(self, status: Status, wall_ms: int) -> Facts:
+        operators = [operator for task in self._plan.tasks for operator in task.operators]
+        return Facts(
+            operators={
+                task.index: operator_shares(task, self._spans[task.index])
+                for task in self._plan.tasks
+            },
+            gil={index: gil_share(spans) for index, spans in self._spans.items()},
+            storage=storage_wait(status, wall_ms),
+            awaited=awaited(status, self._plan.tasks, wall_ms),
+            window_max_bytes=self._setting.window_bytes,
+            sources=frozenset(o.name for o in operators if o.source is not None),
+            sinks=frozenset(o.name for o in operators if o.sink is not None),
+        )
+
+    def _spans_of(self, task: TaskPlan) -> list[Span]:
+        places = [(task.index, subtask) for subtask in range(task.parallelism)]
+        known = [(place, self._latest[place]) for place in places if place in self._latest]
+        return [(self._then(place, now), now) for place, now in known]
 
     # --- tasks ------------------------------------------------------------------------------------
 
     def _task(self, task: TaskPlan, status: Status, wall_ns: int) -> TaskObserved:
-        numbers = [self._latest.get((task.index, i)) for i in range(task.parallelism)]
-        known = [each for each in numbers if each is not None]
+        spans = self._spans[task.index]
+        known = [now for _, now in spans]
         subtasks = [
-            self._subtask(task, each, status.places.get((task.index, each.subtask), 0), wall_ns)
-            for each in known
+            _subtask(span, status.places.get((task.index, span[1].subtask), 0), wall_ns)
+            for span in spans
         ]
+        counts = _calls_of(task, spans)
         lags = [s.watermark_lag_s for s in subtasks if s.watermark_lag_s is not None]
         count = max(1, len(subtasks))
         return TaskObserved(
@@ -144,36 +185,11 @@ class Observer:
             queued_bytes=sum(s.queued_bytes for s in subtasks),
             watermark_lag_s=max(lags, default=None),
             state_bytes=_state_of(status, task),
-            call_p50_ms=None,
-            call_p99_ms=None,
+            call_p50_ms=quantile_ms(counts, 0.5),
+            call_p99_ms=quantile_ms(counts, 0.99),
             late=sum(each.rows_late for each in known),
             failed=sum(each.rows_failed for each in known),
             subtasks=subtasks,
-        )
-
-    def _subtask(
-        self, task: TaskPlan, now: SubtaskNumbers, worker: int, wall_ns: int
-    ) -> SubtaskObserved:
-        then = self._then((task.index, now.subtask), now)
-        busy, backpressured, idle = (
-            max(0, now.busy_ns - then.busy_ns),
-            max(0, now.backpressured_ns - then.backpressured_ns),
-            max(0, now.idle_ns - then.idle_ns),
-        )
-        spent_ns = busy + backpressured + idle
-        shares = [part / spent_ns if spent_ns else 0.0 for part in (busy, backpressured)]
-        return SubtaskObserved(
-            subtask=now.subtask,
-            worker=worker,
-            in_per_s=_per_s(now.rows_in - then.rows_in, spent_ns),
-            out_per_s=_per_s(now.rows_out - then.rows_out, spent_ns),
-            busy=shares[0],
-            backpressured=shares[1],
-            idle=max(0.0, 1.0 - sum(shares)),
-            queued_bytes=now.queued_bytes,
-            rows_in=now.rows_in,
-            rows_out=now.rows_out,
-            watermark_lag_s=_lag_s(now.watermark_ns, wall_ns),
         )
 
     def _then(self, place: Place, now: SubtaskNumbers) -> SubtaskNumbers:
@@ -199,6 +215,25 @@ class Observer:
             queued_bytes=sum(end.queued_bytes for end in ends),
             window_bytes=sum(end.window_bytes for end in ends),
         )
+
+    def _waiting(self) -> dict[tuple[int, int], Waiting]:
+        """{(edge, consumer's subtask): what waits there, and its rate}."""
+        found: dict[tuple[int, int], Waiting] = {}
+        for task in self._plan.tasks:
+            for then, now in self._spans[task.index]:
+                per_s = _per_s(now.rows_in - then.rows_in, elapsed_of(then, now))
+                for end in now.inputs:
+                    found[end.edge, now.subtask] = Waiting(end.queued_rows, per_s)
+        for numbers in self._latest.values():
+            for end in numbers.outputs:
+                # Shared out evenly: nobody counts the rows of each channel.
+                consumers = self._plan.tasks[self._plan.edges[end.edge].consumer].parallelism
+                for subtask in range(consumers):
+                    waiting = found.get((end.edge, subtask))
+                    if waiting is not None:
+                        rows = waiting.rows + end.queued_rows / consumers
+                        found[end.edge, subtask] = Waiting(rows, waiting.per_s)
+        return found
 
     # --- sinks ------------------------------------------------------------------------------------
 
@@ -235,7 +270,40 @@ def observer_of(
     """Make the observer of a run with these options."""
     checkpoints = options.checkpoints
     mode = None if checkpoints is None else checkpoints.barrier_mode.value
-    return Observer(plan, Setting(options.runner, mode, deliveries))
+    window_bytes = options.network.window_bytes
+    return Observer(plan, Setting(options.runner, mode, deliveries, window_bytes))
+
+
+def _subtask(span: Span, worker: int, wall_ns: int) -> SubtaskObserved:
+    then, now = span
+    spent_ns = elapsed_of(then, now)
+    busy, backpressured = (
+        max(0, part) / spent_ns if spent_ns else 0.0
+        for part in (now.busy_ns - then.busy_ns, now.backpressured_ns - then.backpressured_ns)
+    )
+    return SubtaskObserved(
+        subtask=now.subtask,
+        worker=worker,
+        in_per_s=_per_s(now.rows_in - then.rows_in, spent_ns),
+        out_per_s=_per_s(now.rows_out - then.rows_out, spent_ns),
+        busy=busy,
+        backpressured=backpressured,
+        idle=max(0.0, 1.0 - busy - backpressured),
+        queued_bytes=now.queued_bytes,
+        rows_in=now.rows_in,
+        rows_out=now.rows_out,
+        watermark_lag_s=_lag_s(now.watermark_ns, wall_ns),
+        call_s=now.call_ns / 1e9 if now.call_ns else None,
+    )
+
+
+def _calls_of(task: TaskPlan, spans: Sequence[Span]) -> list[int]:
+    """Return the calls of the task's slowest operator, by length."""
+    shares = operator_shares(task, spans)
+    if not shares:
+        return []
+    slowest = max(shares, key=lambda name: shares[name])
+    return call_counts(spans, [operator.name for operator in task.operators].index(slowest))
 
 
 def _kind(task: TaskPlan) -> Literal["source", "operator", "sink"]:

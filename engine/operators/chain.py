@@ -109,8 +109,10 @@ class Chain:
             for operator in plan.operators
         ]
         self._tell_call = tell_call
-        #: What is told of calls, by operator behind the source; None: they never hold the GIL.
-        self._told: list[int | None] = []
+        #: Places of the operators behind the source, which are told of their calls.
+        self._told: list[int] = []
+        #: Places of operators whose function runs in a process of its own.
+        self.isolated: frozenset[int] = frozenset()
         self._splitters = splitters
         sides = dict.fromkeys(plan.late_outputs, Output.LATE)
         sides |= dict.fromkeys(plan.error_outputs, Output.ERRORS)
@@ -161,7 +163,9 @@ class Chain:
             with self._blames[plan.name]:
                 member = self._make(plan)
                 if plan.source is None:
-                    self._told.append(None if isinstance(member, IsolatedOperator) else place)
+                    self._told.append(place)
+                if isinstance(member, IsolatedOperator):
+                    self.isolated |= {place}
                 # Listed before it is opened: an operator that fails half-way still holds resources
                 # to close.
                 self._members.append((plan.name, member))

@@ -112,6 +112,8 @@ class WorkDone(NamedTuple):
         rows_late: late records since the last call.
         rows_failed: records since the last call that failed, and were routed or dropped.
         dropped: the last failure for which a record was dropped, in words; empty: none was.
+        spent: (operator's place in the chain, nanoseconds in its calls), set by the caller as
+            `elapsed_ns`.
     """
 
     work: int
@@ -126,3 +128,4 @@ class WorkDone(NamedTuple):
     rows_polled: int = 0
     rows_failed: int = 0
     dropped: str = ""
+    spent: tuple[tuple[int, int], ...] = ()

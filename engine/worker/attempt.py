@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Final, assert_never
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.connection_room import ConnectionRoom
@@ -47,6 +47,9 @@ from .subtask_events import (
 )
 from .subtask_spec import SubtaskSpec
 from .worker_events import CheckpointPersisted, DataFrame, PersistCheckpoint, SendFrame
+
+#: No subtask tells when its operators were open.
+NOT_TOLD: Final[Mapping[SubtaskId, int]] = {}
 
 AttemptEffect = (
     RunWork
@@ -86,8 +89,18 @@ class Attempt:
     #: Subtasks that have been stepped and not checked since.
     _unchecked: dict[SubtaskId, Subtask] = field(default_factory=dict)
 
-    def build(self, specs: Sequence[SubtaskSpec], now_ns: int) -> None:
-        """Make the machines, once."""
+    def build(
+        self,
+        specs: Sequence[SubtaskSpec],
+        now_ns: int,
+        opened_ns: Mapping[SubtaskId, int] = NOT_TOLD,
+    ) -> None:
+        """Make the machines, once.
+
+        Args:
+            now_ns: their operators began to open.
+            opened_ns: {subtask: when its operators were open}, as far as known.
+        """
         assert not self.subtasks, "built twice"
         room = specs[0].limits.connection if specs else None
         if room is not None:
@@ -97,7 +110,14 @@ class Attempt:
         limits = [spec.limits.budget_bytes for spec in specs]
         budget = Budget(min(limits, default=0), channels)
         self.subtasks = {
-            spec.id: Subtask(spec, now_ns, budget, rooms=self._rooms_of(spec)) for spec in specs
+            spec.id: Subtask(
+                spec,
+                now_ns,
+                budget,
+                opened_ns=opened_ns.get(spec.id),
+                rooms=self._rooms_of(spec),
+            )
+            for spec in specs
         }
         self._checkpoints = Checkpoints(self.epoch, self.plan, len(specs))
 

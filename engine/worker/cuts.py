@@ -250,6 +250,8 @@ class Cuts:
         self._timeout_ns = timeout_ns
         self._feedback = {id: c for id, c in gate.channels.items() if c.feedback}
         self._alignment = Alignment(gate.channels, self._feedback) if gate.channels else None
+        #: The newest checkpoint whose cut was handed over.
+        self.newest = 0
         #: {checkpoint: its capture}; removed when complete or given up.
         self._captures: dict[int, Capture] = {}
         #: Checkpoints whose late barriers mean nothing any more.
@@ -447,6 +449,7 @@ class Cuts:
         for checkpoint, capture in list(self._captures.items()):
             if capture.complete:
                 del self._captures[checkpoint]
+                self.newest = max(checkpoint, self.newest)
                 effects.append(CutTaken(capture.cut(self._id, now_ns)))
 
     @property

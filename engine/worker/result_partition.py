@@ -84,12 +84,13 @@ class ResultPartition:
         """Bytes that wait in all queues, as charged to credit."""
         return sum([s.queued_bytes for s in self.subpartitions.values()])
 
-    def edges(self) -> dict[int, tuple[int, int]]:
-        """Return {edge: (bytes that wait, bytes that may wait)}."""
+    def edges(self) -> dict[int, tuple[int, int, int]]:
+        """Return {edge: (bytes that wait, bytes that may wait, rows that wait)}."""
         return {
             edge[0].channel.edge: (
                 sum([s.queued_bytes for s in edge]),
                 sum([s.room_bytes for s in edge]),
+                sum([s.tail - s.sent for s in edge]),
             )
             for edge in self._edges
             if edge

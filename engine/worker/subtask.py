@@ -48,6 +48,7 @@ from ..operators.work import (
     WorkDone,
 )
 from .batches import Batches
+from .calls import Calls
 from .cuts import Cuts
 from .event_time import EventTime
 from .pace import Pace
@@ -90,6 +91,7 @@ class Subtask:
 
     Args:
         now_ns: its operators begin to open, which counts as busy: a model may be loading.
+        opened_ns: they were open, and wait for other subtasks; None: not known.
         budget: of the worker's windows and queues; None: they share nothing.
         rooms: of the connections that its output channels share.
     """
@@ -100,6 +102,7 @@ class Subtask:
         now_ns: int = 0,
         budget: Budget | None = None,
         *,
+        opened_ns: int | None = None,
         rooms: Mapping[ChannelId, ConnectionRoom] = NO_ROOMS,
     ) -> None:
         assert spec.is_source == (not spec.inputs), (
@@ -138,12 +141,16 @@ class Subtask:
         self._pace = Pace(spec.limits.work_target_ns, spec.limits.work_rows_max)
         self._pace.start(now_ns)
         self._pace.account(now_ns, busy=True, backpressured=False)
+        if opened_ns is not None:
+            self._pace.account(opened_ns, busy=False, backpressured=False)
         self._finished = spec.finished
         #: The running work and its number; None while idle.
         self._running: Work | None = None
         #: What it works on: of the gate, or of the replay.
         self._given: tuple[GateInput, ...] | ReplayInput = ()
         self._work = 0
+        self._run_at_ns = 0
+        self._calls = Calls()
         #: A source that was told to wait polls again at this time.
         self._poll_at_ns: int | None = None
         self._source_ended = False
@@ -327,6 +334,9 @@ class Subtask:
             watermark_ns=self._time.passed_ns,
             inputs=self._gate.edges(),
             outputs=self._results.edges(),
+            calls=self._calls,
+            call_ns=0 if self._running is None else now_ns - self._run_at_ns,
+            cut=self._cuts.newest,
         )
 
     # --- what there is to do ----------------------------------------------------------------------
@@ -418,6 +428,7 @@ class Subtask:
     def _run(self, work: Work, effects: list[SubtaskEffect]) -> None:
         assert self._running is None, f"{self.id}: two works at once"
         self._running = work
+        self._run_at_ns = self._now_ns
         self._work += 1
         effects.append(RunWork(self.id, self._work, work))
 
@@ -437,6 +448,7 @@ class Subtask:
         work, self._running = self._running, None
         assert work is not None, f"{self.id}: work {done.work} ended twice"
         effects.append(CommitWork(self.id))
+        self._calls.made(done.spent)
         self._time.spoke(done.time, self._now_ns)
         if not isinstance(work, CompletedWork):
             self._unflushed = not isinstance(work, PrecommitWork)
@@ -626,7 +638,11 @@ def _earlier(one_ns: int | None, other_ns: int | None) -> int | None:
 class SubtaskStatistics:
     """Frozen numbers of one subtask since its attempt began.
 
-    `inputs`, `outputs`: {edge: (bytes that wait, bytes that may wait)}.
+    Attributes:
+        inputs, outputs: {edge: (bytes that wait, bytes that may wait, rows)}; see `EdgeNumbers`.
+        calls: it goes on changing.
+        call_ns: how long the work under way has run.
+        cut: the newest complete cut.
     """
 
     rows_in: int
@@ -642,5 +658,8 @@ class SubtaskStatistics:
     watermark_ns: int
     dropped: str
     unspilled: str
-    inputs: Mapping[int, tuple[int, int]]
-    outputs: Mapping[int, tuple[int, int]]
+    inputs: Mapping[int, tuple[int, int, int]]
+    outputs: Mapping[int, tuple[int, int, int]]
+    calls: Calls
+    call_ns: int
+    cut: int

@@ -49,6 +49,7 @@ from .worker_events import (
     FramesReceived,
     GiveUpCheckpoint,
     LoadAttempt,
+    OperatorsOpened,
     PeerConnected,
     PeerLost,
     PeerTook,
@@ -113,6 +114,9 @@ class Worker:
         #: The attempt has dropped a record. The user hears of it at once, and of the last ones.
         self._drops = False
         self._now_ns = 0
+        #: When the attempt began to load, and when the operators of each subtask were open.
+        self._loading_ns = 0
+        self._opened_ns: dict[SubtaskId, int] = {}
 
     # --- the verbs --------------------------------------------------------------------------------
 
@@ -181,6 +185,9 @@ class Worker:
         match event:
             case AttemptLoaded():
                 return self._loaded(event.hearing)
+            case OperatorsOpened():
+                self._opened_ns[event.subtask] = self._now_ns
+                return []
             case AttemptLoadFailed():
                 return self._load_failed(event)
             case PeerConnected():
@@ -273,6 +280,7 @@ class Worker:
         self._deploy = deploy
         self._drops = False
         self.phase = Phase.LOADING
+        self._loading_ns, self._opened_ns = self._now_ns, {}
         self._heartbeat_at_ns = self._now_ns + self._heartbeat_ns
         subtasks = tuple(spec.id for spec in self._specs(deploy))
         load = LoadAttempt(
@@ -299,7 +307,7 @@ class Worker:
         workers = {slot: p.worker for p in self._deploy.workers for slot in p.slots}
         self._attempt = Attempt(self._epoch, self.me, self._plan, workers, self._limits.logs)
         specs = [replace(s, hears=s.id in hearing) for s in self._specs(self._deploy)]
-        self._attempt.build(specs, self._now_ns)
+        self._attempt.build(specs, self._loading_ns, self._opened_ns)
         self.phase = Phase.READY
         return [Report(m.Deployed(self._epoch))]
 
@@ -429,8 +437,20 @@ class Worker:
 
     def _numbers(self) -> list[m.SubtaskNumbers]:
         if self._attempt is None:
-            return []
+            return self._numbers_of_loading()
         return [self._numbers_of(subtask) for subtask in self._attempt.subtasks.values()]
+
+    def _numbers_of_loading(self) -> list[m.SubtaskNumbers]:
+        """Operators that open, or load a model, are busy."""
+        if self.phase is not Phase.LOADING or self._deploy is None:
+            return []
+        began_ns, now_ns = self._loading_ns, self._now_ns
+        numbers = []
+        for spec in self._specs(self._deploy):
+            opened_ns = self._opened_ns.get(spec.id, now_ns)
+            busy_ns, idle_ns = opened_ns - began_ns, now_ns - opened_ns
+            numbers.append(m.SubtaskNumbers(*spec.id, 0, 0, busy_ns, 0, idle_ns, 0, 0))
+        return numbers
 
     def _numbers_of(self, subtask: Subtask) -> m.SubtaskNumbers:
         s = subtask.statistics(self._now_ns)
@@ -451,6 +471,12 @@ class Worker:
             unspilled=self._told_of_disk(subtask.id, s.unspilled),
             inputs=[m.EdgeNumbers(edge, *room) for edge, room in s.inputs.items()],
             outputs=[m.EdgeNumbers(edge, *room) for edge, room in s.outputs.items()],
+            calls=[
+                m.CallNumbers(operator, s.calls.spent_ns[operator], list(counts))
+                for operator, counts in s.calls.counts.items()
+            ],
+            call_ns=s.call_ns,
+            cut=s.cut,
         )
 
     def _told_of_disk(self, id: SubtaskId, reason: str) -> str:

@@ -57,6 +57,14 @@ class AttemptLoaded:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorsOpened:
+    """The operators of one subtask are open and restored; others may still load."""
+
+    epoch: int
+    subtask: SubtaskId
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptLoadFailed:
     """The checkpoint is damaged: operators could not be restored."""
 
@@ -182,6 +190,7 @@ WorkerEvent = (
     ControlReceived
     | ControlLost
     | AttemptLoaded
+    | OperatorsOpened
     | AttemptLoadFailed
     | PeerConnected
     | PeerLost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from msgspec import structs
 
 import headrace as hr
 from headrace.engine.contract.messages import SubtaskNumbers
@@ -58,9 +58,8 @@ def status_of(
 
 def numbers_of(task: int, **known: int) -> SubtaskNumbers:
     """The numbers of a task's only subtask; what is not given is zero."""
-    nothing: dict[str, Any] = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0)
-    nothing |= {"dropped": "", "unspilled": "", "inputs": [], "outputs": []}
-    return SubtaskNumbers(**nothing | {"task": task} | known)
+    nothing = SubtaskNumbers(task, 0, 0, 0, 0, 0, 0, 0, 0)
+    return structs.replace(nothing, **known)
 
 
 #: The aggregate, hard at work.

@@ -103,6 +103,7 @@ class FakeChain:
         self._note("precommit")
         return [("out", Transaction(f"t{checkpoint}", {}))]
 
+    isolated: frozenset[int] = frozenset()
     run = Chain.run
     _run = Chain._run
 

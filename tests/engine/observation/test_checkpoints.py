@@ -51,7 +51,7 @@ def test_complete_failed_and_running_ones_are_told_oldest_first() -> None:
     assert (complete.checkpoint, complete.outcome, complete.duration_ms) == (7, "completed", 38.0)
     assert (given_up.outcome, given_up.reason, given_up.duration_ms) == ("failed", "disk full", 500)
     assert (running.outcome, running.duration_ms) == ("running", 700.0)
-    assert running.reason == "waits for worker 1"
+    assert running.reason == "waits for storage"
 
 
 def test_no_more_than_the_latest_are_told() -> None:

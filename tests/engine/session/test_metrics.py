@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 import headrace as hr
@@ -25,29 +23,24 @@ WALL_NS = 1_700_000_000_000_000_000
 
 def numbers(task: int, subtask: int) -> SubtaskNumbers:
     """Every number is another one, so that a mix-up shows."""
-    fields: dict[str, Any] = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0) | {
-        "dropped": "",
-        "inputs": [],
-        "outputs": [],
-    }
-    fields |= {"task": task, "subtask": subtask, "rows_in": 10, "rows_out": 20}
-    fields["watermark_ns"] = MIN_WATERMARK
-    fields |= {"busy_ns": 3_000_000_000, "backpressured_ns": 500_000_000, "idle_ns": 250_000_000}
-    return SubtaskNumbers(**(fields | {"queued_bytes": 7, "rows_late": 4, "rows_failed": 6}))
+    return SubtaskNumbers(
+        task,
+        subtask,
+        10,
+        20,
+        3_000_000_000,
+        500_000_000,
+        250_000_000,
+        7,
+        0,
+        rows_late=4,
+        rows_failed=6,
+    )
 
 
 def status(*known: SubtaskNumbers, checkpoints: tuple[CheckpointMetadata, ...] = ()) -> Status:
-    fields: dict[str, Any] = {
-        "phase": Phase.RUNNING,
-        "epoch": 3,
-        "restarts": 2,
-        "numbers": {(n.task, n.subtask): n for n in known},
-        "notices": (),
-        "checkpoints": checkpoints,
-        "completed": 5,
-    }
-    rest: dict[str, Any] = {n: {} for n in Status.__dataclass_fields__ if n not in fields}
-    return Status(**fields, **rest)
+    numbers = {(n.task, n.subtask): n for n in known}
+    return Status(Phase.RUNNING, 3, 2, numbers, (), checkpoints, 5)
 
 
 def test_numbers_are_summed_by_task() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.engine.cli import numbers
+from headrace.engine.contract import numbers
 
 
 @pytest.mark.parametrize(
