@@ -21,8 +21,8 @@ MATRIX := $(BIN)/python -m headrace.engine.simulation.campaign.matrix $(if $(SEE
 #: Exits with 3 when there is no Java that Spark runs on.
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
-.PHONY: demo test spark services services-stop test-services simulate explore rescale-matrix \
-    matrix-edges matrix-operators matrix-chains mutants bench faults \
+.PHONY: demo test spark services services-stop test-services test-browser screenshots \
+    simulate explore rescale-matrix matrix-edges matrix-operators matrix-chains mutants bench faults \
     check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
@@ -49,6 +49,16 @@ services-stop: $(READY)
 # Tests against real services, which are started before and stopped after, unless they ran.
 test-services: $(READY)
 	$(BIN)/pytest -m services --services
+
+# The page in a real chromium (by apt-get), over real jobs; some minutes.
+test-browser: $(READY)
+	@$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/pytest -m browser --browser
+
+# The pictures of docs/images, from a real job in a real chromium.
+screenshots: $(READY)
+	@$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/python -m tests.browser.screenshots docs/images
 
 # What can be said without running the product: five checks side by side, each to its end.
 check: $(READY)

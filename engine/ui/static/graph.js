@@ -53,7 +53,7 @@ export class Graph {
     svg.addEventListener("keydown", (event) => this.key(event));
     this.parent.replaceChildren(svg);
     // Shrink a little rather than scroll; below that, scroll.
-    const fit = Math.max(upright ? 1 : 0.72, Math.min(1.15, (this.parent.clientWidth - 4) / width));
+    const fit = Math.max(upright ? 0.85 : 0.6, Math.min(1.15, (this.parent.clientWidth - 4) / width));
     set(svg, "width", Math.floor(width * fit));
     set(svg, "height", Math.floor(height * fit));
   }

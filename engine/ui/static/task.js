@@ -5,8 +5,8 @@ import { count, plural, rate, seconds, size, time } from "./format.js";
 import { bar, hottest, updateBar } from "./graph.js";
 
 const NUMBERS = [
-  ["in", (task) => `${rate(task.in_per_s)} rows/s`],
-  ["out", (task) => `${rate(task.out_per_s)} rows/s`],
+  ["rows/s in", (task) => rate(task.in_per_s)],
+  ["rows/s out", (task) => rate(task.out_per_s)],
   ["queued", (task) => size(task.queued_bytes)],
   ["state", (task) => size(task.state_bytes)],
   ["watermark lag", (task) => seconds(task.watermark_lag_s)],
