@@ -41,7 +41,8 @@ for line in sys.stdin:
 """
 #: After a change of arms, before the turn.
 _SETTLE_S = 1.0
-_WARM_UP_S = 8.0
+_WARM_UP_S = 5.0
+_PARALLELISM = 2
 _BLOCK = (False, True, True, False)
 
 
@@ -50,7 +51,7 @@ def job() -> hr.Job:
     numbers = hr.read.sequence(10**12, keys=10_000, name="numbers")
     counted = numbers.key_by("key").aggregate(n=hr.count(), emit="final", name="count")
     sink = counted.write.blackhole(name="out")
-    return hr.Job("page", sink, parallelism=2, network=hr.Network(heartbeat="200ms"))
+    return hr.Job("page", sink, parallelism=_PARALLELISM, network=hr.Network(heartbeat="200ms"))
 
 
 def measure(turns: int, seconds: float, clients: int) -> dict[bool, list[float]]:
@@ -61,6 +62,7 @@ def measure(turns: int, seconds: float, clients: int) -> dict[bool, list[float]]
     listener = subprocess.Popen([sys.executable, "-c", _LISTENER], stdin=subprocess.PIPE, text=True)
     rates: dict[bool, list[float]] = {False: [], True: []}
     try:
+        _await_workers(handle)
         time.sleep(_WARM_UP_S)
         for turn in range(turns):
             shown = _BLOCK[turn % len(_BLOCK)]
@@ -78,6 +80,14 @@ def measure(turns: int, seconds: float, clients: int) -> dict[bool, list[float]]
         handle.cancel()
         handle.wait()
     return rates
+
+
+def _await_workers(handle: hr.JobHandle) -> None:
+    """Wait until every subtask of the source tells totals."""
+    deadline_s = time.monotonic() + 120
+    while len(_totals(handle)) < _PARALLELISM:
+        assert time.monotonic() < deadline_s, "the job does not run"
+        time.sleep(0.1)
 
 
 def _rate(handle: hr.JobHandle, seconds: float) -> float:

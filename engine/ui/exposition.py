@@ -116,6 +116,13 @@ def _gauges(job: str, look: Observation) -> Iterator[Metric]:
         ("window_bytes", "credit of an edge", [(k, e.window_bytes) for k, e in edges]),
     ):
         yield _gauge(f"headrace_edge_{name}", meaning, ["job", "edge"], values)
+    latency = [("0.5", look.latency_p50_ms), ("0.99", look.latency_p99_ms)]
+    yield _gauge(
+        "headrace_latency_seconds",
+        "of records from source to sink lately, estimated",
+        ["job", "quantile"],
+        [((job, quantile), ms / 1e3) for quantile, ms in latency if ms is not None],
+    )
     behind = [((job, s.name), s.behind_s) for s in look.sinks if s.behind_s is not None]
     yield _gauge(
         "headrace_sink_behind_seconds", "age of its oldest record", ["job", "sink"], behind

@@ -28,7 +28,7 @@ def samples(board: Board, totals: Totals) -> dict[tuple[str, str], float]:
 
 def test_a_running_job_exposes_counters_by_subtask_and_a_histogram_of_checkpoints() -> None:
     board, totals = Board(FACTS), Totals()
-    board.show(look())
+    board.show(look(latency_p50_ms=None, latency_p99_ms=250.0))
     numbers = numbers_of(1, rows_in=100, busy_ns=1_500_000_000)
     totals.take(status_of(numbers, restarts=2, notices=(COMPLETE,)))
     found = samples(board, totals)
@@ -43,6 +43,8 @@ def test_a_running_job_exposes_counters_by_subtask_and_a_histogram_of_checkpoint
     assert found["headrace_channel_queued_bytes", "subtask=1,task=score -> out"] == 2048
     assert found["headrace_edge_queued_bytes", "edge=orders->score/0"] == 3 << 20
     assert found["headrace_sink_behind_seconds", "sink=out"] == 0.9
+    assert found["headrace_latency_seconds", "quantile=0.99"] == 0.25
+    assert ("headrace_latency_seconds", "quantile=0.5") not in found
 
 
 def test_before_the_first_look_there_are_no_gauges() -> None:
