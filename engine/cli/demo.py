@@ -99,7 +99,7 @@ def _run(folder: Path, *, as_json: bool) -> int:
         library, output, folder / "checkpoints", pause_s=pause_s(expected.total())
     )
     plan = job.plan()
-    reporter = open_reporter(plan, as_json=as_json)
+    reporter = open_reporter(as_json=as_json)
     reporter.event(
         "input",
         f"The text: {files:,} files of Python {sys.version_info[0]}.{sys.version_info[1]}'s"

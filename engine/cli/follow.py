@@ -206,7 +206,7 @@ def follow(
             except TimeoutError:
                 status = handle.status()
             told.tell(status)
-            reporter.look(status, time.monotonic_ns())
+            reporter.look(handle.observe(), time.monotonic_ns())
             if watch is not None:
                 watch(status)
             if interrupts.count > acted:

@@ -6,7 +6,6 @@ differ in their pattern, so that the bar can be read without colours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -14,21 +13,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..contract.execution import ExecutionPlan
 from ..contract.numbers import mebibytes, rate
 from ..contract.places import redacted
-from ..drivers.status import Status
-from .rates import Meter, TaskRates
-from .standing import bottleneck, counted, last_checkpoint
+from ..observation.observed import Observation, TaskObserved
+from .standing import counted, last_checkpoint
 
 _BAR_CELLS = 20
+_COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
 
 class LiveReporter:
     """A table that is redrawn in place, on standard error; lines scroll above it (a `Reporter`)."""
 
-    def __init__(self, plan: ExecutionPlan, console: Console | None = None) -> None:
-        self._meter = Meter(plan)
+    def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._live: Live | None = None
 
@@ -37,10 +34,9 @@ class LiveReporter:
         if text is not None:
             self._console.print(redacted(text), markup=False, highlight=False)
 
-    def look(self, status: Status, now_ns: int) -> None:
+    def look(self, observation: Observation, now_ns: int) -> None:
         """See `Reporter`."""
-        self._meter.look(status, now_ns)
-        shown = view(status, self._meter.rates())
+        shown = view(observation)
         if self._live is None:
             self._live = Live(shown, console=self._console, auto_refresh=False, transient=True)
             self._live.start()
@@ -53,8 +49,8 @@ class LiveReporter:
             self._live = None
 
 
-def view(status: Status, rates: Sequence[TaskRates]) -> Group:
-    """Draw the table and its last line."""
+def view(observation: Observation) -> Group:
+    """Draw the table, the sentence, and the last line."""
     table = Table(box=None, pad_edge=False)
     table.add_column("operators", overflow="ellipsis", no_wrap=True)
     for column in ("rows/s in", "rows/s out"):
@@ -63,22 +59,26 @@ def view(status: Status, rates: Sequence[TaskRates]) -> Group:
         Text.assemble(("█ busy", "red"), " ▒ backpressured ", ("· idle", "blue")), no_wrap=True
     )
     table.add_column("MiB queued", justify="right", no_wrap=True)
-    for task in rates:
+    for task in observation.tasks:
         table.add_row(
-            Text(task.task),
+            Text(task.name),
             rate(task.in_per_s),
             rate(task.out_per_s),
             bar(task),
             mebibytes(task.queued_bytes),
         )
-    parts = [f"{status.phase.value}, attempt {status.epoch}", last_checkpoint(status)]
-    if status.restarts:
-        parts.append(counted(status.restarts, "restart"))
-    parts.append(bottleneck(status, rates))
-    return Group(table, Text("; ".join(parts)))
+    parts = [
+        f"{observation.phase}, attempt {observation.attempt}",
+        last_checkpoint(observation),
+    ]
+    if observation.restarts:
+        parts.append(counted(observation.restarts, "restart"))
+    finding = observation.finding
+    sentence = Text(finding.sentence, _COLOURS[finding.severity])
+    return Group(table, Text("; ".join(parts)), sentence)
 
 
-def bar(task: TaskRates) -> Text:
+def bar(task: TaskObserved) -> Text:
     """Where the task's time goes, in three parts."""
     busy = round(task.busy * _BAR_CELLS)
     backpressured = min(round(task.backpressured * _BAR_CELLS), _BAR_CELLS - busy)

@@ -157,6 +157,53 @@ def rescale(
     return ask(job, parallelism, pid=pid, address=address, as_json=json)
 
 
+Running = Annotated[
+    str | None,
+    Parameter(help="The name of a job that runs here; may be left out if only one does."),
+]
+
+
+@app.command
+def explain(
+    job: Running = None,
+    /,
+    *,
+    pid: Pid = None,
+    address: Address = None,
+    json: Json = False,
+) -> int:
+    """Say in one sentence what holds a running job back. Exit code 3 if something is wrong."""
+    from .looks import explain as ask
+
+    return ask(job, pid=pid, address=address, as_json=json)
+
+
+@app.command
+def status(
+    job: Running = None,
+    /,
+    *,
+    watch: Annotated[
+        bool, Parameter(negative="", help="Show it every second until the job has ended.")
+    ] = False,
+    pid: Pid = None,
+    address: Address = None,
+    json: Json = False,
+) -> int:
+    """Show how a running job stands: its tasks, checkpoints, and what holds it back."""
+    from .looks import status as ask
+
+    return ask(job, watch=watch, pid=pid, address=address, as_json=json)
+
+
+@app.command
+def jobs(*, address: Address = None, json: Json = False) -> int:
+    """List the jobs that run here, each with the sentence of `headrace explain`."""
+    from .looks import listing
+
+    return listing(address=address, as_json=json)
+
+
 @app.command
 def savepoint(
     job: Annotated[str, Parameter(help="The name of a job that runs here.")],

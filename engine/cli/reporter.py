@@ -14,10 +14,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ..contract.execution import ExecutionPlan
 from ..contract.places import redacted
-from ..drivers.status import Status
-from .rates import Meter
+from ..observation.observed import Observation
 from .standing import progress_fields, summary
 from .streams import give, say
 
@@ -35,7 +33,7 @@ class Reporter(Protocol):
         """
         ...
 
-    def look(self, status: Status, now_ns: int) -> None:
+    def look(self, observation: Observation, now_ns: int) -> None:
         """The job stands like this now; called several times a second."""
         ...
 
@@ -44,22 +42,21 @@ class Reporter(Protocol):
         ...
 
 
-def open_reporter(plan: ExecutionPlan, *, as_json: bool) -> Reporter:
+def open_reporter(*, as_json: bool) -> Reporter:
     """Choose: JSON if asked for, a table on a terminal that may show one, lines otherwise."""
     if as_json:
-        return JsonReporter(plan)
+        return JsonReporter()
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         from .live import LiveReporter
 
-        return LiveReporter(plan)
-    return LineReporter(plan)
+        return LiveReporter()
+    return LineReporter()
 
 
 class JsonReporter:
     """Every event as an object on standard output, and how things stand once a second."""
 
-    def __init__(self, plan: ExecutionPlan) -> None:
-        self._meter = Meter(plan)
+    def __init__(self) -> None:
         self._next_ns: int | None = None
 
     def event(self, event: str, text: str | None, **fields: Any) -> None:
@@ -67,14 +64,13 @@ class JsonReporter:
         shown = {k: redacted(v) if isinstance(v, str) else v for k, v in fields.items()}
         print_object({"event": event, **shown})
 
-    def look(self, status: Status, now_ns: int) -> None:
+    def look(self, observation: Observation, now_ns: int) -> None:
         """See `Reporter`."""
-        self._meter.look(status, now_ns)
         if self._next_ns is None:
             self._next_ns = now_ns + _OBJECT_EVERY_NS
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + _OBJECT_EVERY_NS
-            print_object({"event": "progress", **progress_fields(status, self._meter.rates())})
+            print_object({"event": "progress", **progress_fields(observation)})
 
     def close(self) -> None:
         """See `Reporter`."""
@@ -83,8 +79,7 @@ class JsonReporter:
 class LineReporter:
     """Every event as a line on standard error, and how things stand every ten seconds."""
 
-    def __init__(self, plan: ExecutionPlan) -> None:
-        self._meter = Meter(plan)
+    def __init__(self) -> None:
         self._began_ns: int | None = None
         self._next_ns = 0
 
@@ -93,15 +88,14 @@ class LineReporter:
         if text is not None:
             say(redacted(text))
 
-    def look(self, status: Status, now_ns: int) -> None:
+    def look(self, observation: Observation, now_ns: int) -> None:
         """See `Reporter`."""
-        self._meter.look(status, now_ns)
         if self._began_ns is None:
             self._began_ns, self._next_ns = now_ns, now_ns + _LINE_EVERY_NS
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + _LINE_EVERY_NS
             elapsed = (now_ns - self._began_ns) // 1_000_000_000
-            say(f"{elapsed} s: {summary(status, self._meter.rates())}")
+            say(f"{elapsed} s: {summary(observation)}")
 
     def close(self) -> None:
         """See `Reporter`."""

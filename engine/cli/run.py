@@ -34,7 +34,7 @@ def run(target: str, settings: Mapping[str, str], *, as_json: bool) -> int:
     job = load_job(target)
     options, _ = layered(job.run_options(), settings, os.environ, find_settings_file(Path.cwd()))
     plan = job.plan(options.parallelism)
-    reporter = open_reporter(plan, as_json=as_json)
+    reporter = open_reporter(as_json=as_json)
     announce(job, plan, options, reporter)
     began_ns = time.monotonic_ns()
     with listening() as interrupts:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from headrace.recovery import sizes
 from headrace.recovery.metadata import CheckpointMetadata
 
 from ..contract.numbers import mebibytes, milliseconds, rate, seconds, size
-from ..coordinator.rules import Phase
-from ..drivers.status import Status
-from .rates import TaskRates, slowest
+from ..observation.observed import Observation
 
 
-def progress_fields(status: Status, rates: Sequence[TaskRates]) -> dict[str, Any]:
+def progress_fields(observation: Observation) -> dict[str, Any]:
     """How a job stands, for JSON."""
-    slow = slowest(rates)
     return {
-        "phase": status.phase.value,
-        "attempt": status.epoch,
-        "restarts": status.restarts,
-        "checkpoints": status.completed,
-        "slowest": None if slow is None else slow.task,
+        "phase": observation.phase,
+        "attempt": observation.attempt,
+        "restarts": observation.restarts,
+        "checkpoints": observation.completed,
+        "slowest": observation.finding.task,
+        "finding": observation.finding.cause,
+        "sentence": observation.finding.sentence,
         "tasks": [
             {
-                "task": task.task,
-                "rows": task.rows,
+                "task": task.name,
+                "rows": sum(s.rows_in or s.rows_out for s in task.subtasks),
                 "rows_in_per_s": round(task.in_per_s),
                 "rows_out_per_s": round(task.out_per_s),
                 "busy": round(task.busy, 3),
@@ -34,7 +32,7 @@ def progress_fields(status: Status, rates: Sequence[TaskRates]) -> dict[str, Any
                 "idle": round(task.idle, 3),
                 "queued_bytes": task.queued_bytes,
             }
-            for task in rates
+            for task in observation.tasks
         ],
     }
 
@@ -45,29 +43,18 @@ def checkpoint_fields(metadata: CheckpointMetadata) -> dict[str, Any]:
         "checkpoint": metadata.checkpoint,
         "mode": metadata.mode,
         "duration_ms": milliseconds(metadata.duration_ns),
-        "state_bytes": state_bytes(metadata),
+        "state_bytes": sum(sizes.state_bytes(subtask) for subtask in metadata.subtasks),
     }
 
 
-def state_bytes(metadata: CheckpointMetadata) -> int:
-    """Bytes of state in a checkpoint."""
-    return sum(sizes.state_bytes(subtask) for subtask in metadata.subtasks)
-
-
-def last_checkpoint(status: Status) -> str:
-    """The newest checkpoint for people: `chk-42: 38 ms, 12.4 MiB`."""
-    if not status.checkpoints:
+def last_checkpoint(observation: Observation) -> str:
+    """The newest complete checkpoint for people: `chk-42: 38 ms, 12.4 MiB`."""
+    complete = [c for c in observation.checkpoints if c.outcome == "completed"]
+    if not complete:
         return "no checkpoint yet"
-    newest = status.checkpoints[-1]
-    return f"chk-{newest.checkpoint}: {seconds(newest.duration_ns)}, {size(state_bytes(newest))}"
-
-
-def bottleneck(status: Status, rates: Sequence[TaskRates]) -> str:
-    """Name the task that holds back the others, for people; or say that operators still open."""
-    if status.phase is Phase.DEPLOYING:
-        return "operators open and state is loaded"
-    slow = slowest(rates)
-    return "no operator is busy" if slow is None else f"slowest: {slow.task} ({slow.busy:.0%} busy)"
+    newest = complete[-1]
+    duration_ns = int((newest.duration_ms or 0.0) * 1e6)
+    return f"chk-{newest.checkpoint}: {seconds(duration_ns)}, {size(newest.state_bytes or 0)}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -75,16 +62,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def summary(status: Status, rates: Sequence[TaskRates]) -> str:
+def summary(observation: Observation) -> str:
     """Return the standing for people: one line."""
-    taken = max((task.out_per_s for task in rates), default=0.0)
-    queued = mebibytes(sum(task.queued_bytes for task in rates))
-    parts = [
-        f"{rate(taken)} rows/s",
-        bottleneck(status, rates),
-        f"{queued} MiB queued",
-        last_checkpoint(status),
-    ]
-    if status.restarts:
-        parts.append(counted(status.restarts, "restart"))
-    return ", ".join(parts)
+    taken = max((task.out_per_s for task in observation.tasks), default=0.0)
+    queued = mebibytes(sum(task.queued_bytes for task in observation.tasks))
+    parts = [f"{rate(taken)} rows/s", f"{queued} MiB queued", last_checkpoint(observation)]
+    if observation.restarts:
+        parts.append(counted(observation.restarts, "restart"))
+    return f"{', '.join(parts)}. {observation.finding.sentence}"

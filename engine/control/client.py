@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..contract.errors import HeadraceError, JobUnreachable, UserError
+from ..observation.observed import Observation
 from . import messages as m
 from .folder import NotOurs, RunningFile, run_folder, running
 from .line import Line, LineBroken, dial
@@ -26,7 +27,18 @@ def ask(
     Raises: UserError for an unknown job, or a request that only the user can mend; JobUnreachable;
     HeadraceError.
     """
-    found = find(job, pid=pid, address=address)
+    return ask_at(find(job, pid=pid, address=address), request)
+
+
+def look_at(found: RunningFile) -> Observation:
+    """Look at a running job. Raises: JobUnreachable; HeadraceError."""
+    done = ask_at(found, m.Look())
+    assert isinstance(done, m.Looked), done
+    return done.observation
+
+
+def ask_at(found: RunningFile, request: m.Request) -> m.Done:
+    """Have a job that was found carry a request out. Raises: as `ask`."""
     where = f"job {found.job!r} (process {found.pid})"
     try:
         line = dial((found.host, found.port), found.key, found.job)
@@ -44,20 +56,31 @@ def ask(
     return answer
 
 
-def find(job: str, *, pid: int | None = None, address: str | None = None) -> RunningFile:
-    """Find a running job. Raises: UserError, with the jobs that run."""
-    folder = run_folder(address)
+def jobs(address: str | None = None) -> list[RunningFile]:
+    """Return the running jobs, by name and process. Raises: UserError."""
     try:
-        there = running(folder)
+        return running(run_folder(address))
     except NotOurs as reason:
         raise UserError(f"running jobs cannot be looked up: {reason}") from reason
-    found = [said for said in there if said.job == job and pid in (None, said.pid)]
+
+
+def find(job: str | None, *, pid: int | None = None, address: str | None = None) -> RunningFile:
+    """Find a running job; None: the only one there is.
+
+    Raises: UserError, with the jobs that run.
+    """
+    there = jobs(address)
+    found = [said for said in there if job in (None, said.job) and pid in (None, said.pid)]
     if len(found) == 1:
         return found[0]
     if not found:
         names = ", ".join(f"{said.job} (process {said.pid})" for said in there) or "none"
-        which = repr(job) if pid is None else f"{job!r} in process {pid}"
-        raise UserError(f"no job {which} runs here; these run: {names}")
+        which = "" if job is None else f" {job!r}"
+        where = "" if pid is None else f" in process {pid}"
+        raise UserError(f"no job{which}{where} runs here; these run: {names}")
+    if job is None:
+        names = ", ".join(f"{said.job} (process {said.pid})" for said in found)
+        raise UserError(f"several jobs run; name one of them: {names}")
     pids = ", ".join(str(said.pid) for said in found)
     raise UserError(f"several jobs {job!r} run; name one of the processes {pids} with --pid")
 

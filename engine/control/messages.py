@@ -10,9 +10,12 @@ from __future__ import annotations
 import msgspec
 
 from ..contract.messages import decoded, encoded
+from ..observation.observed import Observation
 
-#: Longest body either way.
-MESSAGE_BYTES_MAX = 64 * 1024
+#: Longest body either way: an observation of a job with thousands of subtasks.
+MESSAGE_BYTES_MAX = 4 << 20
+#: Longest reason of a refusal.
+REASON_CHARS_MAX = 8192
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=True):
@@ -47,6 +50,10 @@ class Savepoint(_Message, frozen=True):
 
     path: str | None
     mode: str | None
+
+
+class Look(_Message, frozen=True):
+    """Look at the job; answered also while another request is carried out."""
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -91,9 +98,15 @@ class Refused(_Message, frozen=True):
     exit_code: int
 
 
-Request = Rescale | Stop | Savepoint
-Done = RescaleDone | StopDone | SavepointDone
-Answer = Working | RescaleDone | StopDone | SavepointDone | Refused
+class Looked(_Message, frozen=True):
+    """The job as it is now."""
+
+    observation: Observation
+
+
+Request = Rescale | Stop | Savepoint | Look
+Done = RescaleDone | StopDone | SavepointDone | Looked
+Answer = Working | RescaleDone | StopDone | SavepointDone | Looked | Refused
 
 _request = msgspec.msgpack.Decoder(Request)
 _answer = msgspec.msgpack.Decoder(Answer)

@@ -1,8 +1,9 @@
 """The control endpoint of a running job: listens on loopback, lets in who knows the secret, and
 does what is asked, one request at a time.
 
-It lives as long as the job. A second request while one is carried out is refused, except to stop at
-once. If the endpoint cannot be opened the job runs all the same, and a warning says so.
+It lives as long as the job. A second request while one is carried out is refused, except to look at
+the job or to stop at once. If the endpoint cannot be opened the job runs all the same, and a
+warning says so.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import msgspec
 
 from ..contract.errors import HeadraceError, JobFailed
 from ..contract.outcomes import JobResult, Rescaled
+from ..observation.observed import Observation
 from . import messages as m
 from .folder import NotOurs, publish, run_folder, withdraw
 from .line import Line, LineBroken, answer
@@ -56,6 +58,7 @@ class Controlled(Protocol):
     ) -> str: ...
     def drain(self) -> None: ...
     def cancel(self) -> None: ...
+    def observe(self) -> Observation: ...
     def wait(self, timeout_s: float | None = None) -> JobResult: ...
 
 
@@ -145,7 +148,7 @@ class ControlEndpoint:
 
         A peer that hangs up earlier does not undo the request.
         """
-        at_once = isinstance(request, m.Stop) and request.now
+        at_once = isinstance(request, m.Look) or (isinstance(request, m.Stop) and request.now)
         if not at_once and not self._busy.acquire(blocking=False):
             line.send(m.encode(m.Refused("another request is being carried out; ask again", 1)))
             return
@@ -196,7 +199,7 @@ class _Strangers:
 
 
 def open_control(handle: Controlled) -> None:
-    """Make the job reachable for `headrace rescale`, `savepoint` and `stop`, if possible."""
+    """Make the job reachable for the commands of other processes, if possible."""
     try:
         ControlEndpoint(handle, run_folder())
     except (OSError, NotOurs) as reason:
@@ -217,15 +220,17 @@ def _do(handle: Controlled, request: m.Request) -> m.Done | m.Refused:
                 )
             case m.Stop():
                 return _stop(handle, request)
+            case m.Look():
+                return m.Looked(handle.observe())
             case m.Savepoint():
                 return m.SavepointDone(handle.savepoint(request.path, request.mode))
             case _:
                 assert_never(request)
     except HeadraceError as error:
-        return m.Refused(str(error)[: m.MESSAGE_BYTES_MAX // 8], error.exit_code)
+        return m.Refused(str(error)[: m.REASON_CHARS_MAX], error.exit_code)
     except Exception as error:
         _log.exception("a request to job %r broke", handle.name)
-        return m.Refused(f"it broke: {error!r}"[: m.MESSAGE_BYTES_MAX // 8], 1)
+        return m.Refused(f"it broke: {error!r}"[: m.REASON_CHARS_MAX], 1)
 
 
 def _ending(handle: Controlled, request: m.Stop) -> Callable[[], None]:

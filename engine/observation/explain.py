@@ -119,7 +119,7 @@ def _bottleneck(
     if severity == "wrong" and not holds:
         return None
     trend, bytes_per_s = _trend(task, now, before)
-    parallelism = None if cause in ("skew", "slow_source") else keeping_up(task, now)
+    parallelism = keeping_up(task, now) if holds and cause != "skew" else None
     since_ms = since(cause, task.name, now, before)
     sentence = " ".join(
         part

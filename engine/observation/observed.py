@@ -196,7 +196,8 @@ class Observation(msgspec.Struct, frozen=True):
         parallelism: of the task with most subtasks.
         mode: of its checkpoints; None: it takes none.
         checkpoints: the latest 60, oldest first.
-        latency_p50_ms, latency_p99_ms: of records from source to sink lately.
+        latency_p50_ms, latency_p99_ms: of records from source to sink, estimated.
+        completed: checkpoints since the job started.
     """
 
     job: str
@@ -216,6 +217,7 @@ class Observation(msgspec.Struct, frozen=True):
     workers: list[WorkerObserved]
     latency_p50_ms: float | None = None
     latency_p99_ms: float | None = None
+    completed: int = 0
 
 
 class Event(msgspec.Struct, frozen=True):

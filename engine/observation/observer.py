@@ -137,6 +137,7 @@ class Observer:
             workers=_workers(status),
             latency_p50_ms=p50_ms,
             latency_p99_ms=p99_ms,
+            completed=status.completed,
         )
 
     def _facts(self, status: Status, wall_ms: int) -> Facts:

@@ -218,6 +218,7 @@ class Job:
         from .launchers import make_launcher
         from .pages import open_page, place_of_page
         from .session import start_job
+        from .watching import watch
 
         if has_regions([sink.node for sink in self.sinks]):
             return self._start_regions(options)
@@ -243,6 +244,7 @@ class Job:
         )
         open_control(handle)
         open_page(place, handle, plan, options, self.deliveries)
+        watch(handle)
         if rules is not None:
             start_autoscale(handle, rules, plan.slots)
         return handle
@@ -252,6 +254,7 @@ class Job:
         from .launchers import region_launchers
         from .pages import open_page, place_of_page
         from .regions import start_regions
+        from .watching import watch
 
         if options.checkpoints is None:
             raise UserError(
@@ -283,6 +286,7 @@ class Job:
         )
         open_control(handle)
         open_page(place, handle, plan.whole, options, self.deliveries)
+        watch(handle)
         return handle
 
     def to_dataframe(self, sink: str, *, spark: SparkSession | None = None) -> DataFrame:

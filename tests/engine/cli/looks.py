@@ -9,6 +9,8 @@ from headrace.engine.contract.messages import SubtaskNumbers
 from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.status import Status
+from headrace.engine.observation.observed import Observation
+from headrace.engine.observation.observer import Observer
 from headrace.recovery.metadata import CheckpointMetadata
 
 #: Two tasks: "numbers" and "totals -> out".
@@ -54,6 +56,14 @@ def status_of(
         checkpoints=complete,
         completed=len(complete),
     )
+
+
+def observed(
+    *numbers: SubtaskNumbers, restarts: int = 0, notices: tuple[Notice, ...] = ()
+) -> Observation:
+    """An observation of it, by the numbers of one look."""
+    status = status_of(*numbers, restarts=restarts, notices=notices)
+    return Observer(PLAN).look(status, 0, 0)
 
 
 def numbers_of(task: int, **known: int) -> SubtaskNumbers:

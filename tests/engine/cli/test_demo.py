@@ -32,7 +32,7 @@ def test_the_worker_is_killed_once_at_half_and_recovery_ends_with_the_first_word
     (tmp_path / "a.py").touch()
     job = identifiers_job(tmp_path, tmp_path / "out", tmp_path / "ck", pause_s=0.0)
     plan = job.plan()
-    killer = Killer(plan, 1000, JsonReporter(plan))
+    killer = Killer(plan, 1000, JsonReporter())
     slow, totals = 1, 2
 
     def look(*numbers: SubtaskNumbers, epoch: int = 1) -> None:

@@ -14,10 +14,11 @@ from headrace.engine.contract.options import RunOptions
 from headrace.engine.contract.outcomes import JobResult
 from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
 from headrace.engine.drivers.status import Status
+from headrace.engine.observation.observed import Observation
 from headrace.engine.session.handle import JobHandle
 from headrace.engine.session.job import Job
 
-from .looks import COMPLETE, FAILED, JOB, status_of
+from .looks import COMPLETE, FAILED, JOB, observed, status_of
 
 
 class Told:
@@ -30,7 +31,7 @@ class Told:
     def event(self, event: str, text: str | None, **fields: Any) -> None:
         self.events.append((event, text))
 
-    def look(self, status: Status, now_ns: int) -> None:
+    def look(self, observation: Observation, now_ns: int) -> None:
         assert not self.closed
 
     def close(self) -> None:
@@ -56,6 +57,9 @@ class Running:
 
     def status(self) -> Status:
         return status_of(notices=self.notices)
+
+    def observe(self) -> Observation:
+        return observed(notices=self.notices)
 
     def stop(self) -> None:
         self.asked.append("stop")

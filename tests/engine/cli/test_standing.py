@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from headrace.engine.cli.standing import counted, last_checkpoint, summary
 
-from headrace.engine.cli.standing import bottleneck, counted, last_checkpoint
-from headrace.engine.coordinator.rules import Phase
-
-from .looks import COMPLETE, status_of
+from .looks import BUSY, COMPLETE, observed
 
 
 def test_counts_agree_with_their_noun() -> None:
@@ -13,14 +10,10 @@ def test_counts_agree_with_their_noun() -> None:
 
 
 def test_the_newest_checkpoint_is_told_or_that_there_is_none() -> None:
-    assert last_checkpoint(status_of()) == "no checkpoint yet"
-    assert last_checkpoint(status_of(notices=(COMPLETE,))) == "chk-7: 38 ms, 0 B"
+    assert last_checkpoint(observed()) == "no checkpoint yet"
+    assert last_checkpoint(observed(notices=(COMPLETE,))) == "chk-7: 38 ms, 0 B"
 
 
-def test_nobody_is_the_bottleneck_before_work_was_seen() -> None:
-    assert bottleneck(status_of(), []) == "no operator is busy"
-
-
-def test_operators_that_open_are_named_as_such() -> None:
-    opening = replace(status_of(), phase=Phase.DEPLOYING)
-    assert bottleneck(opening, []) == "operators open and state is loaded"
+def test_the_line_ends_with_the_sentence_that_every_other_look_shows() -> None:
+    observation = observed(BUSY, notices=(COMPLETE,))
+    assert summary(observation).endswith(f"chk-7: 38 ms, 0 B. {observation.finding.sentence}")

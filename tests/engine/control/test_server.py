@@ -21,6 +21,8 @@ from headrace.engine.control import messages as m
 from headrace.engine.control.client import ask
 from headrace.engine.control.folder import running
 from headrace.engine.control.server import ControlEndpoint, open_control
+from headrace.engine.observation.observed import Observation
+from tests.engine.cli.looks import BUSY, observed
 
 WAIT_S = 120.0
 
@@ -63,6 +65,9 @@ class FakeJob:
     def drain(self) -> None:
         self.calls.append("drain")
         self.ended.set()
+
+    def observe(self) -> Observation:
+        return observed(BUSY)
 
     def cancel(self) -> None:
         self.calls.append("cancel")
@@ -173,6 +178,17 @@ def test_a_long_request_is_waited_for(
     monkeypatch.setattr(client, "_SILENCE_S", 0.2)
     threading.Timer(0.5, job.may_rescale.set).start()
     assert isinstance(ask("orders", m.Rescale(4), address=folder), m.RescaleDone)
+
+
+def test_a_job_can_be_looked_at_while_another_request_is_carried_out(
+    job: FakeJob, folder: str
+) -> None:
+    first = threading.Thread(target=ask, args=("orders", m.Rescale(4)), kwargs={"address": folder})
+    first.start()
+    assert job.rescaling.wait(WAIT_S)
+    assert client.look_at(client.find(None, address=folder)) == observed(BUSY)
+    job.may_rescale.set()
+    first.join(WAIT_S)
 
 
 def test_a_second_request_is_refused_unless_it_is_to_stop_at_once(
