@@ -87,7 +87,7 @@ class Keeper:
     def _run(self) -> None:
         try:
             while not self._closing.is_set() and not self._ends_within(LOOK_EVERY_S):
-                self._look()
+                self._try_to_look()
                 if time.monotonic() - self._recorded_s >= RECORD_EVERY_S:
                     self._record()
             self._last_look()
@@ -98,6 +98,13 @@ class Keeper:
         finally:
             self._board.end()
             self._ended()
+
+    def _try_to_look(self) -> None:
+        """Look; a look that breaks leaves a gap, and the page goes on."""
+        try:
+            self._look()
+        except Exception:
+            _log.exception("a look at job %r broke", self._job.name)
 
     def _last_look(self) -> None:
         """Look until the look is one of the end: callers share looks for half a second."""

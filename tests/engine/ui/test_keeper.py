@@ -75,6 +75,21 @@ def test_a_board_is_kept_and_recorded_until_the_job_has_ended(fails: bool) -> No
     assert len(recording.points) == 6
 
 
+class Blinking(Watched):
+    """A job of which the third look breaks."""
+
+    def observe(self) -> Observation:
+        if self._at == 3:
+            raise RuntimeError("a bug")
+        return super().observe()
+
+
+def test_a_look_that_breaks_leaves_a_gap(caplog: pytest.LogCaptureFixture) -> None:
+    board = keep(Blinking(5), None)
+    assert [(p.at_ms - START_MS) // 1000 for p in board.points()] == [1, 2, 4, 5, 6]
+    assert "a look at job 'shop' broke" in caplog.text
+
+
 class Refusing(MemoryStore):
     """Storage that is out of reach."""
 
