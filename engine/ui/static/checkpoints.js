@@ -195,7 +195,8 @@ function gantt(item, names) {
     h("li", { title: meaning }, h("i", { class: field.replace("_ms", "") }), name)));
   const rows = item.subtasks.map((part) => {
     const bars = PARTS.map(([field, name]) => {
-      const bar = h("i", { class: field.replace("_ms", ""), title: `${name} ${time(part[field])}` });
+      const bar = h("i", { class: field.replace("_ms", ""),
+        title: `${name} ${time(part[field])}` });
       bar.style.width = `${(100 * part[field]) / most}%`;
       return bar;
     });

@@ -7,6 +7,10 @@ import { layered } from "./layout.js";
 
 const NODE = { width: 196, height: 84 };
 const GAP = { along: 96, across: 26 };
+/** Many layers stand closer together. */
+const CLOSE = { from: 5, along: 64 };
+/** Room below all tasks for the back-edges of loops. */
+const LOOPS = 46;
 const BEND = 26;
 const EDGE_MARGIN = 14;
 const HOT = 0.6;
@@ -40,11 +44,17 @@ export class Graph {
 
   draw(look, upright) {
     const { places, ways, width, height } = placed(look, upright);
+    // Shrink a little rather than scroll; below that, scroll.
+    const room = (this.parent.clientWidth - 4) / width;
+    const fit = Math.max(upright ? 0.85 : 0.6, Math.min(1.15, room));
+    const small = fit < 0.8;
     this.edges = look.edges.map((edge, index) => drawEdge(edge, ways[index], upright));
-    this.nodes = look.tasks.map((task, index) => this.drawNode(task, places[index]));
+    this.nodes = look.tasks.map((task, index) =>
+      this.drawNode(task, places[index], small ? 18 : 23));
     const svg = s(
       "svg",
-      { viewBox: `0 0 ${width} ${height}`, width, height, role: "group",
+      { viewBox: `0 0 ${width} ${height}`, role: "group", class: small ? "small" : null,
+        width: Math.floor(width * fit), height: Math.floor(height * fit),
         "aria-label": "Tasks and edges; arrow keys go from task to task" },
       patterns(),
       this.edges.map((edge) => edge.group),
@@ -52,13 +62,9 @@ export class Graph {
     );
     svg.addEventListener("keydown", (event) => this.key(event));
     this.parent.replaceChildren(svg);
-    // Shrink a little rather than scroll; below that, scroll.
-    const fit = Math.max(upright ? 0.85 : 0.6, Math.min(1.15, (this.parent.clientWidth - 4) / width));
-    set(svg, "width", Math.floor(width * fit));
-    set(svg, "height", Math.floor(height * fit));
   }
 
-  drawNode(task, { x, y }) {
+  drawNode(task, { x, y }, letters) {
     const node = {
       title: s("title"),
       ring: s("rect", { class: "ring", x: -3, y: -3, rx: 12, width: NODE.width + 6,
@@ -77,7 +83,7 @@ export class Graph {
       node.title,
       node.ring,
       s("rect", { class: "box", rx: 9, width: NODE.width, height: NODE.height }),
-      s("text", { class: "name", x: 12, y: 22 }, cut(task.name, 23)),
+      s("text", { class: "name", x: 12, y: 22 }, cut(task.name, letters)),
       node.numbers, node.wide, node.badge, node.bar, node.cells,
     );
     return node;
@@ -164,7 +170,8 @@ export function hottest(task) {
 
 function placed(look, upright) {
   const { layers, ways } = layered(look.tasks.length, look.edges);
-  const along = upright ? NODE.height + 46 : NODE.width + GAP.along;
+  const between = layers.length > CLOSE.from ? CLOSE.along : GAP.along;
+  const along = upright ? NODE.height + 46 : NODE.width + between;
   const thick = (place) =>
     "task" in place ? (upright ? NODE.width : NODE.height) : BEND;
   const gap = GAP.across;
@@ -184,7 +191,7 @@ function placed(look, upright) {
   }
   const deep = (layers.length - 1) * along + (upright ? NODE.height : NODE.width) + 2 * EDGE_MARGIN;
   const broad = across + 2 * EDGE_MARGIN;
-  const loops = ways.some((way) => way.back) ? 34 : 0;
+  const loops = ways.some((way) => way.back) ? LOOPS : 0;
   return upright
     ? { places, ways, width: broad + loops, height: deep }
     : { places, ways, width: deep, height: broad + loops };

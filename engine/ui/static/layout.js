@@ -4,7 +4,8 @@
 
 const SWEEPS = 8;
 
-/** {layers: [[place]], waves: [[place]] by edge}; a place is {task} or {edge}, with layer, order. */
+/** {layers: [[place]], ways: [{way: [place], back}] by edge}; a place is of a task or of an edge's
+ *  bend, with its layer and its order there. */
 export function layered(count, edges) {
   const forward = withoutCycles(count, edges);
   const layerOf = longestWays(count, forward);

@@ -167,8 +167,10 @@ function drawSinks(look) {
       if (sink.behind_s !== null) parts.push(`${seconds(sink.behind_s)} behind`);
       say(row.lastChild, parts.join(" · "));
     });
-  say(byId("workers"), look.workers.map((worker) => `worker ${worker.worker}` +
-    (worker.pid ? ` (pid ${worker.pid}${worker.host ? ` on ${worker.host}` : ""})` : "")).join(", "));
+  say(byId("workers"), look.workers.map((worker) => {
+    const place = worker.host ? ` on ${worker.host}` : "";
+    return `worker ${worker.worker}${worker.pid ? ` (pid ${worker.pid}${place})` : ""}`;
+  }).join(", "));
 }
 
 function drawFacts() {

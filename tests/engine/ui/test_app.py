@@ -126,4 +126,4 @@ def test_the_page_is_small_asks_no_other_host_and_takes_no_text_for_html() -> No
         for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
             assert way not in text, f"{name}: {way}"
         assert not re.search(r"<[^>]*\s(?:style|on\w+)=", text), f"{name}: the policy forbids it"
-        assert max(map(len, text.splitlines())) <= 110, name
+        assert max(map(len, text.splitlines())) <= 100, name
