@@ -53,6 +53,7 @@ from .dropped import Dropped
 from .early_workers import EarlyWorkers, StateFetched
 from .remembered import Remembered
 from .status import Committed, Status, WorkerSeen
+from .totals import Totals, added
 from .unspilled import Unspilled
 
 _log = logging.getLogger(__name__)
@@ -110,6 +111,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         self._requests = 0
         self._numbers: dict[tuple[int, int], m.SubtaskNumbers] = {}
         self._places: dict[tuple[int, int], int] = {}
+        self._past: dict[tuple[int, int], Totals] = {}
         self._commits: dict[str, Committed] = {}
         self._statistics = CoordinatorStatistics()
         self._epoch_of_numbers = 0
@@ -118,6 +120,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         self._remembered = Remembered()
         self._notice_count = 0
         self._completed = 0
+        self._failed_checkpoints = 0
         self._restarts = 0
         self._lock = threading.Lock()
         self.result: d.JobEnded | None = None
@@ -228,6 +231,8 @@ class CoordinatorDriver(CoordinatorPerformer):
                 places=dict(self._places),
                 commits=dict(self._commits),
                 coordinator=self._statistics,
+                past=self._past,
+                failed=self._failed_checkpoints,
             )
 
     # --- the owner loop --------------------------------------------------------------------------
@@ -338,6 +343,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         with self._lock:
             if message.epoch > self._epoch_of_numbers:
                 self._epoch_of_numbers = message.epoch
+                self._past = added(self._past, self._numbers.values())
                 self._numbers.clear()
                 self._places.clear()
             if message.epoch == self._epoch_of_numbers:
@@ -412,6 +418,7 @@ class CoordinatorDriver(CoordinatorPerformer):
             self._notice_count += 1
             self._remembered.add(self._notice_count, notice)
             self._completed += notice.checkpoint is not None
+            self._failed_checkpoints += notice.failed is not None
             if notice.kind is d.NoticeKind.ATTEMPT_FAILED:
                 self._restarts += 1
 

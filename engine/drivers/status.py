@@ -11,6 +11,7 @@ from ..contract.messages import SubtaskNumbers
 from ..coordinator.coordinator import CoordinatorStatistics
 from ..coordinator.coordinator_events import Notice
 from ..coordinator.rules import Phase
+from .totals import Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Status:
         places: {(task, subtask): worker that holds it}, of those with numbers.
         commits: {sink: its newest commit}, of sinks that commit.
         coordinator: facts of the coordinator alone.
+        past: {(task, subtask): its counts in earlier attempts}.
+        failed: checkpoints that were given up.
     """
 
     phase: Phase
@@ -59,3 +62,5 @@ class Status:
     places: Mapping[tuple[int, int], int] = field(default_factory=dict)
     commits: Mapping[str, Committed] = field(default_factory=dict)
     coordinator: CoordinatorStatistics = field(default_factory=CoordinatorStatistics)
+    past: Mapping[tuple[int, int], Totals] = field(default_factory=dict)
+    failed: int = 0

@@ -64,6 +64,8 @@ def explain(now: Observation, before: Sequence[Observation], facts: Facts | None
     facts = Facts() if facts is None else facts
     if now.phase in ("preparing", "deploying"):
         return _deploying(now, facts)
+    if now.phase in ("closing", "ended"):
+        return Finding("ok", "none", "The job has ended, or is about to.")
     if now.phase == "restarting":
         return Finding("wrong", "restarting", f"The job restarts after {_failure(now)}.")
     finding = (

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -26,6 +26,10 @@ from ..observation.observed import Event, Observation
 from ..observation.observer import Observer
 from ..observation.watcher import Watcher, events_of
 from ..plan.validate import check_parallelism
+from .metrics import observed_metrics
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 
 class Session(Protocol):
@@ -166,6 +170,7 @@ class JobHandle:
         "_rescaling",
         "_session",
         "_swap",
+        "_totals",
         "_watcher",
     )
 
@@ -197,6 +202,8 @@ class JobHandle:
         #: The last look at them all together.
         self._before: Status | None = None
         self._rescales: list[Rescaled] = []
+        #: Counters of the sessions before this one.
+        self._totals: dict[str, float] = {}
         #: The requested end of the job: a session that a rescale under way starts is to end like
         #: that.
         self._ending: Callable[[Session], None] | None = None
@@ -337,14 +344,14 @@ class JobHandle:
         """
         # A job that reached its end meanwhile is started too: its sources find nothing more, and it
         # ends again.
-        before = self.status()
+        before, totals = self.status(), self._totals_now()
         session = successor.begin(checkpoint)
         begun_ns = time.monotonic_ns()
         session.await_start()
         # In this order, the reverse of `status`: a look in between must not count the old session
         # twice.
         self._session = session
-        self._before = before
+        self._before, self._totals = before, totals
         if self._ending is not None:
             self._ending(session)
         return begun_ns
@@ -441,11 +448,11 @@ class JobHandle:
 
     def metrics(self) -> Mapping[str, float]:
         """Return the current numbers by metric name."""
+        before = self._totals
         metrics = dict(self._session.metrics())
-        for result in self._earlier:
-            metrics["headrace_checkpoints_total"] += result.checkpoints
-            metrics["headrace_restarts_total"] += result.restarts
-        return metrics | rescale_metrics(self._rescales)
+        for name, value in before.items():
+            metrics[name] = metrics.get(name, 0.0) + value
+        return metrics | observed_metrics(self.observe()) | rescale_metrics(self._rescales)
 
     def observe(self) -> Observation:
         """Look at the job: its tasks, edges, checkpoints and sinks, and the sentence that says what
@@ -462,6 +469,23 @@ class JobHandle:
         The job remembers the latest 1,000 events.
         """
         return events_of(self.status(), since)
+
+    def trace(self, tracer: Tracer | None = None) -> None:
+        """Make an OpenTelemetry trace of each checkpoint and each recovery, until the job ends.
+
+        Args:
+            tracer: None: that of the program's tracer provider.
+
+        Raises: UserError without the library: `pip install 'headrace[otel]'`.
+        """
+        from .traces import follow
+
+        follow(self, tracer)
+
+    def _totals_now(self) -> dict[str, float]:
+        """Counters of all sessions so far, by metric name."""
+        found = {n: v for n, v in self.metrics().items() if "_total" in n}
+        return {name: value for name, value in found.items() if "_rescales_" not in name}
 
     def _end(self, how: Callable[[Session], None]) -> None:
         self._ending = how
@@ -503,6 +527,7 @@ def _continued(before: Status, status: Status) -> Status:
     return replace(
         status,
         restarts=before.restarts + status.restarts,
+        failed=before.failed + status.failed,
         notices=(*before.notices, *notices)[-_REMEMBERED:],
         checkpoints=(*before.checkpoints, *status.checkpoints)[-_REMEMBERED:],
         completed=before.completed + status.completed,

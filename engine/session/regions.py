@@ -405,6 +405,12 @@ class RegionsSession:
                 for (task, subtask), worker in status.places.items()
             },
             commits={k: v for status in statuses.values() for k, v in status.commits.items()},
+            past={
+                (task + self._plan.whole.regions[name][0], subtask): totals
+                for name, status in statuses.items()
+                for (task, subtask), totals in status.past.items()
+            },
+            failed=sum(status.failed for status in statuses.values()),
             coordinator=_together([status.coordinator for status in statuses.values()]),
         )
 

@@ -33,10 +33,9 @@ from starlette.types import ASGIApp
 
 from ..contract.errors import HeadraceError, UserError
 from .board import Board, Cursor
-from .exposition import CONTENT_TYPE, exposition
+from .exposition import CONTENT_TYPE
 from .guard import Guard
 from .orders import BODY_BYTES_MAX, ORDERS, Desk
-from .totals import Totals
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {
@@ -54,7 +53,7 @@ _ALIVE_EVERY_S = 15.0
 def make_app(
     board: Board,
     *,
-    totals: Totals | None = None,
+    metrics: Callable[[], bytes] | None = None,
     desk: Desk | None = None,
     names: Sequence[str] = (),
     token: str = "",
@@ -62,20 +61,22 @@ def make_app(
     """Make the application.
 
     Args:
-        totals: of a running job, for `/metrics`.
+        metrics: of a running job, in Prometheus' text format.
         desk: takes orders; None: there is no job to give them to.
         names: host names under which the page may be asked for, besides addresses.
         token: of orders.
     """
-    surface = _Surface(board, totals, desk)
+    surface = _Surface(board, metrics, desk)
     app = Starlette(routes=surface.routes(), exception_handlers={HTTPException: _told})
     return Guard(app, names=names, token=token if desk is not None else "")
 
 
 class _Surface:
-    def __init__(self, board: Board, totals: Totals | None, desk: Desk | None) -> None:
+    def __init__(
+        self, board: Board, metrics: Callable[[], bytes] | None, desk: Desk | None
+    ) -> None:
         self._board = board
-        self._totals = totals
+        self._metrics_text = metrics
         self._desk = desk
         self._clients = 0
 
@@ -107,9 +108,9 @@ class _Surface:
         return found
 
     async def _metrics(self, request: Request) -> Response:
-        if self._totals is None:
+        if self._metrics_text is None:
             raise HTTPException(404, "the job does not run: it has no metrics")
-        text = await run_in_threadpool(exposition, self._board, self._totals)
+        text = await run_in_threadpool(self._metrics_text)
         return Response(text, media_type=CONTENT_TYPE)
 
     async def _events(self, request: Request) -> Response:

@@ -22,8 +22,8 @@ from ..drivers.status import Status
 from ..observation.checkpoints import complete_one
 from ..observation.observed import Event, Observation
 from .board import Board
+from .durations import Durations
 from .recording import encode
-from .totals import Totals
 
 _log = logging.getLogger(__name__)
 
@@ -57,13 +57,13 @@ class Keeper:
         self,
         job: Observed,
         board: Board,
-        totals: Totals,
+        durations: Durations,
         store: Store | None,
         ended: Callable[[], None],
     ) -> None:
         self._job = job
         self._board = board
-        self._totals = totals
+        self._durations = durations
         self._store = store
         self._ended = ended
         self._told = 0
@@ -117,7 +117,7 @@ class Keeper:
 
     def _look(self) -> None:
         status = self._job.status()
-        self._totals.take(status)
+        self._durations.take(status)
         events = self._job.events(self._told)
         if events:
             self._told = events[-1].number

@@ -6,6 +6,7 @@ import atexit
 import logging
 import socket
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -15,18 +16,20 @@ from headrace.recovery.store import NotFound, Store, StoreError
 from ..contract.errors import UserError
 from ..contract.page_address import PageAddress
 from .board import Board
+from .durations import Durations
 from .facts import JobFacts
 from .keeper import Keeper, Observed
 from .orders import Controlled, Desk
 from .recording import BYTES_MAX, Recording, Unreadable, decode
 from .server import Server, bind, url_of
-from .totals import Totals
 
 _log = logging.getLogger(__name__)
 
 
 class Job(Observed, Controlled, Protocol):
     """A running job: a `JobHandle`."""
+
+    def metrics(self) -> Mapping[str, float]: ...
 
 
 class Place:
@@ -55,20 +58,21 @@ class Page:
 
     def __init__(self, place: Place, job: Job, facts: JobFacts, store: Store | None) -> None:
         from .app import make_app
+        from .exposition import exposition
 
         self.link = place.link
-        totals = Totals()
+        durations = Durations()
         before = _before(store, facts.job)
         self._board = Board(facts, before.points)
         app = make_app(
             self._board,
-            totals=totals,
+            metrics=lambda: exposition(job.name, job.metrics(), durations),
             desk=Desk(job),
             names=[place.host, socket.gethostname()],
             token=place.token,
         )
         self._server = Server(app, place.socket)
-        self._keeper = Keeper(job, self._board, totals, store, self._ended)
+        self._keeper = Keeper(job, self._board, durations, store, self._ended)
         self._keeper.start()
         # The last message and the last recording, when the program ends with its job.
         atexit.register(self.close)

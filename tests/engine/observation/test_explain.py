@@ -236,6 +236,11 @@ def test_a_job_that_does_not_run_yet_is_not_slow(phase: str, cause: str) -> None
     assert explain(observed([ORDERS, SCORE], phase=phase), []).cause == cause
 
 
+def test_a_job_that_has_ended_is_not_slow() -> None:
+    finding = explain(observed([ORDERS, SCORE], phase="ended"), [], FACTS)
+    assert (finding.severity, finding.cause) == ("ok", "none")
+
+
 def test_a_finding_that_was_gone_for_long_begins_anew() -> None:
     known = Finding("wrong", "slow_function", "", "score -> out", AT_MS - 90_000)
     before = [observed([ORDERS, SCORE], at_ms=AT_MS - 10_000, finding=known)]

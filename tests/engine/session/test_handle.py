@@ -134,11 +134,10 @@ def test_every_call_reaches_the_session() -> None:
     handle.stop()
     handle.cancel()
     assert handle.status() is STATUS
-    assert handle.metrics() == {
-        "headrace_restarts_total": 1.0,
-        "headrace_checkpoints_total": 3.0,
-        "headrace_rescales_total": 0,
-    }
+    metrics = handle.metrics()
+    assert metrics["headrace_restarts_total"] == 1.0
+    assert metrics["headrace_checkpoints_total"] == 3.0
+    assert metrics["headrace_rescales_total"] == 0
     assert session.calls == ["checkpoint", "stop", "cancel"]
 
 

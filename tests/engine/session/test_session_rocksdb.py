@@ -113,12 +113,13 @@ def records_in(handle: Any, operator: str) -> float:
     """How many the task that begins with this operator has taken in, by its workers' last
     heartbeats.
     """
-    found = {
-        re.split(r"\W", name.partition('task="')[2])[0]: value
+    return sum(
+        float(value)
         for name, value in handle.metrics().items()
-        if name.startswith("headrace_records_in_total") and f'"{operator}-out' not in name
-    }
-    return float(found[operator])
+        if name.startswith("headrace_records_in_total")
+        and re.split(r"\W", name.partition('task="')[2])[0] == operator
+        and f'"{operator}-out' not in name
+    )
 
 
 def assert_nothing_is_missing_or_left_over(folder: Path) -> None:

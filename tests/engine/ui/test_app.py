@@ -16,7 +16,6 @@ from headrace.engine.ui.app import make_app
 from headrace.engine.ui.board import Board
 from headrace.engine.ui.guard import TOKEN_HEADER
 from headrace.engine.ui.orders import BODY_BYTES_MAX, Desk
-from headrace.engine.ui.totals import Totals
 
 from .made import FACTS, START_MS, checkpoint, look
 from .test_orders import Ordered
@@ -34,7 +33,7 @@ def shown() -> Board:
 
 def client(board: Board, job: Ordered | None = None) -> TestClient:
     desk = None if job is None else Desk(job)
-    made = make_app(board, totals=Totals(), desk=desk, token="t0ken")
+    made = make_app(board, metrics=lambda: b"# HELP headrace_", desk=desk, token="t0ken")
     return TestClient(made, base_url="http://127.0.0.1:4323")
 
 

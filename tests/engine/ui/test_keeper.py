@@ -13,9 +13,9 @@ from headrace.engine.drivers.status import Status
 from headrace.engine.observation.observed import Event, Observation
 from headrace.engine.simulation.memory_store import MemoryStore
 from headrace.engine.ui.board import Board
+from headrace.engine.ui.durations import Durations
 from headrace.engine.ui.keeper import Keeper
 from headrace.engine.ui.recording import decode
-from headrace.engine.ui.totals import Totals
 from headrace.recovery.layout import history_path
 from headrace.recovery.store import Content, StoreUncertain
 from tests.engine.cli.looks import COMPLETE, status_of
@@ -55,7 +55,7 @@ class Watched:
 def keep(job: Watched, store: MemoryStore | None) -> Board:
     """Keep a board until the job has ended."""
     board, ended = Board(FACTS), threading.Event()
-    keeper = Keeper(job, board, Totals(), store, ended.set)
+    keeper = Keeper(job, board, Durations(), store, ended.set)
     keeper.start()
     assert ended.wait(30)
     keeper.close()

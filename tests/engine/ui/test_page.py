@@ -70,6 +70,8 @@ def test_a_running_job_is_shown_takes_orders_and_is_remembered(
     assert first["look"]["job"] == "shop"
     with pytest.raises(urllib.error.HTTPError, match="403"):
         post(url + "api/checkpoint", "guessed", {})
+    with urllib.request.urlopen(url + "metrics", timeout=30) as answer:
+        assert b'headrace_records_in_total{job="shop",subtask="0",task="' in answer.read()
     taken = post(url + "api/checkpoint", token, {})["checkpoint"]
     assert post(url + "api/stop", token, {}) == {"stopping": True}
     GO_ON.set()
