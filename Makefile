@@ -26,8 +26,9 @@ MATRIX := $(BIN)/python -m headrace.engine.simulation.campaign.matrix $(if $(SEE
 #: Exits with 3 when there is no Java that Spark runs on.
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
-.PHONY: demo test spark services services-stop test-services simulate explore rescale-matrix \
-    matrix-edges matrix-operators matrix-chains mutants bench faults docs test-docs matrix first-minute \
+.PHONY: demo test spark services services-stop test-services test-browser screenshots \
+    docs test-docs matrix first-minute \
+    simulate explore rescale-matrix matrix-edges matrix-operators matrix-chains mutants bench faults \
     check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
@@ -78,6 +79,16 @@ matrix: $(READY)
 # From `pip install` to a newcomer's first output, timed.
 first-minute: $(READY)
 	$(BIN)/python -m tests.packages.first_minute
+
+# The page in a real chromium (by apt-get), over real jobs; some minutes.
+test-browser: $(READY)
+	@$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/pytest -m browser --browser
+
+# The pictures of docs/images, from a real job in a real chromium.
+screenshots: $(READY)
+	@$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/python -m tests.browser.screenshots docs/images
 
 # What can be said without running the product: five checks side by side, each to its end.
 check: $(READY)

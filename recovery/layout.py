@@ -11,6 +11,7 @@
     JOB/elsewhere/N               number N of the history is a checkpoint in another directory
     JOB/failed/OPERATOR-N.arrow   the batch at which subtask N of an operator failed last
     JOB/staged/OPERATOR/...       records of a source that the job's driver has staged
+    JOB/history                   what the page of the job showed last (`engine/ui/recording.py`)
     JOB/owner                     token by which the job's sinks know output of this directory
     JOB/logs/LOG/...              the log of a logged edge (`edge_log_files.py`)
     JOB/regions/sav-N             a savepoint of a job of several regions (`engine/session`)
@@ -210,6 +211,11 @@ def staged_folder(job: str, operator: str) -> str:
     return f"{job_folder(job)}/staged/{job_folder(operator)}"
 
 
+def history_path(job: str) -> str:
+    """Return the path of the recording of the job's page."""
+    return f"{job_folder(job)}/history"
+
+
 def owner_path(job: str) -> str:
     """Return the path of the file that holds the job's token."""
     return f"{job_folder(job)}/owner"
@@ -310,6 +316,12 @@ def parse_link_path(path: str) -> int | None:
     if len(parts) != 3 or parts[1] != "elsewhere" or not _EPOCH.fullmatch(parts[2]):
         return None
     return int(parts[2])
+
+
+def parse_history_path(path: str) -> str | None:
+    """Return the job's folder of `JOB/history`; None for every other path."""
+    folder, _, name = path.partition("/")
+    return folder if name == "history" and _FOLDER.fullmatch(folder) else None
 
 
 def parse_epoch_path(path: str) -> int | None:

@@ -1,5 +1,5 @@
-"""For all tests: Hypothesis without deadlines, `--long`, `--services`, and which process runs
-what, and when.
+"""For all tests: Hypothesis without deadlines, `--long`, `--services`, `--browser`, and which
+process runs what, and when.
 
 Tests run in several processes (`make test`). A process takes whole files, whose fixtures its tests
 share. Tests of an embedded Spark share a process, which can have only one session at a time. Long
@@ -38,10 +38,16 @@ _MEMORY_BYTES_MIN = 4 << 30
 _LONG = ("slow", "mutant", "kills")
 
 
+#: Tests with these marks need what a machine may lack, and run only where the switch of that name
+#: asks for them.
+_ELSEWHERE = ("services", "browser")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the switches of `make faults LONG=1`, `make mutants LONG=1` and `make test-services`."""
+    """Add the switches of `make faults LONG=1`, `make test-services` and others."""
     parser.addoption("--long", action="store_true", help="long campaigns instead of short ones")
     parser.addoption("--services", action="store_true", help="tests against real services, only")
+    parser.addoption("--browser", action="store_true", help="tests in a real browser, only")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,8 +79,8 @@ def only_long() -> None:
 # First, because pytest-xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what kills processes; leave out tests that need services, or all others; skip long
-    campaigns; in each of several processes, group the tests, the long ones first.
+    """Mark what kills processes; leave out tests that need services or a browser, or all others;
+    skip long campaigns; in each of several processes, group the tests, the long ones first.
     """
     for item in items:
         if _FAULTS in item.path.parents:
@@ -95,8 +101,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    wanted = bool(config.getoption("--services"))
-    others = [item for item in items if bool(item.get_closest_marker("services")) != wanted]
+    wanted = {mark for mark in _ELSEWHERE if config.getoption(f"--{mark}")}
+    others = [
+        item for item in items if {m for m in _ELSEWHERE if item.get_closest_marker(m)} != wanted
+    ]
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]

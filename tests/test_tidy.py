@@ -69,6 +69,7 @@ UNMIRRORED = {
     "engine/testing/simulated_settings.py": (
         "draws, which every seed uses: tests/engine/testing/test_simulate.py"
     ),
+    "engine/ui/facts.py": "what a job's page tells of its plan: tests/engine/ui/test_page.py",
     "engine/connectors/look.py": "the sink of every look: tests/engine/api/test_looked.py",
     "engine/session/look.py": "the job of every look: tests/engine/api/test_looked.py",
     "engine/connectors/kafka/backlog.py": (

@@ -156,6 +156,12 @@ def starting_fields(job: Job, plan: ExecutionPlan, options: RunOptions) -> dict[
     }
 
 
+def tell_page(handle: JobHandle, reporter: Reporter) -> None:
+    """Say where the job's page is, if there is one."""
+    if handle.page is not None:
+        reporter.event("page", f"  page: {handle.page}", link=handle.page)
+
+
 def _place(options: RunOptions) -> str:
     if options.runner != "spark":
         return f"as {options.runner} of this machine"

@@ -175,6 +175,23 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
 
 
 @app.command
+def ui(
+    directory: Annotated[str, Parameter(help="Of checkpoints: a path or any fsspec URL.")],
+    /,
+    *,
+    job: Annotated[str | None, Parameter(help="Of this job, where there are several.")] = None,
+    port: Annotated[
+        str | None, Parameter(help="PORT or HOST:PORT; else 127.0.0.1:4323 or the next free port.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Show the page of a job that does not run, from what it has left in its directory."""
+    from .ui import show_recorded
+
+    return show_recorded(directory, job, port, as_json=json)
+
+
+@app.command
 def demo(*, json: Json = False) -> int:
     """Count words, kill a worker on the way, and compare the result with a plain count.
 

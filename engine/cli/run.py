@@ -13,7 +13,7 @@ from ..contract.errors import JobFailed, UserError
 from ..contract.numbers import seconds
 from ..contract.outcomes import JobResult
 from ..session.settings import find_settings_file, layered
-from .follow import announce, follow, listening, start
+from .follow import announce, follow, listening, start, tell_page
 from .reporter import Reporter, open_reporter, print_object
 from .standing import counted
 from .streams import give
@@ -39,6 +39,7 @@ def run(target: str, settings: Mapping[str, str], *, as_json: bool) -> int:
     began_ns = time.monotonic_ns()
     with listening() as interrupts:
         handle = start(job, options)
+        tell_page(handle, reporter)
         try:
             result = follow(handle, reporter, interrupts, durable=options.checkpoints is not None)
         except JobFailed as failure:
@@ -46,6 +47,7 @@ def run(target: str, settings: Mapping[str, str], *, as_json: bool) -> int:
             raise
     _give_out(result, as_json=as_json)
     conclude(result, reporter)
+    handle.close_page()
     stopped = result.outcome == "stopped" and interrupts.count > 0
     return interrupts.exit_code if stopped else 0
 

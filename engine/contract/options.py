@@ -31,6 +31,7 @@ from .option import (
     size,
     value,
 )
+from .page_address import page_address
 from .units import Duration, Size
 
 if TYPE_CHECKING:
@@ -481,6 +482,14 @@ class RunOptions:
             is_list=True,
         ),
     )
+    ui: bool | int | str = field(
+        default=False,
+        metadata=value(
+            "the job's page for a browser: `true` at 127.0.0.1:4323 or the next free port, a port, "
+            "or `HOST:PORT`, where whoever reaches the port can read the page",
+            lambda name, stated: page_address(stated, name=name),
+        ),
+    )
     parallelism: int | None = field(
         default=None,
         metadata=count(
@@ -539,6 +548,7 @@ class Stated(TypedDict, total=False):
     parallelism: int | None
     restore: str | int
     fresh: bool | Fresh
+    ui: bool | int | str
     checkpoints: Checkpoints | str | None
     network: Network | None
     restart: Restart | None
@@ -547,6 +557,6 @@ class Stated(TypedDict, total=False):
     autoscale: Autoscale | None
 
 
-assert Stated.__annotations__.keys() - {"parallelism", "restore", "fresh"} == GROUPS.keys(), (
+assert Stated.__annotations__.keys() - {"parallelism", "restore", "fresh", "ui"} == GROUPS.keys(), (
     "state every group in `Stated`"
 )

@@ -104,6 +104,19 @@ class Session(Protocol):
         ...
 
 
+class Page(Protocol):
+    """The page of a job."""
+
+    @property
+    def link(self) -> str:
+        """Its address, with the token of orders."""
+        ...
+
+    def close(self) -> None:
+        """End the page; the job goes on."""
+        ...
+
+
 class Successor(Protocol):
     """The next session of a job, with early workers.
 
@@ -151,6 +164,7 @@ class JobHandle:
         "_earlier",
         "_ending",
         "_name",
+        "_page",
         "_parallelism",
         "_rescales",
         "_rescaling",
@@ -197,12 +211,30 @@ class JobHandle:
         # tell a rescale from the job's end.
         self._swap = threading.Lock()
         self._watcher = Watcher()
+        self._page: Page | None = None
         self._deliveries = deliveries or {}
 
     @property
     def name(self) -> str:
         """Name of the job."""
         return self._name
+
+    @property
+    def page(self) -> str | None:
+        """Link to the job's page, with the token of its orders; None: there is no page."""
+        return None if self._page is None else self._page.link
+
+    def close_page(self) -> None:
+        """End the job's page, once clients have got their last message; the job goes on.
+
+        A page ends by itself soon after its job.
+        """
+        if self._page is not None:
+            self._page.close()
+
+    def show(self, page: Page) -> None:
+        """Name the page that shows the job."""
+        self._page = page
 
     @property
     def parallelism(self) -> int | None:

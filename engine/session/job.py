@@ -8,6 +8,7 @@ override them (see `settings`).
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -184,7 +185,11 @@ class Job:
         """
         stated = self.run_options(runner, master=master, spark=spark, **overrides)
         options, _ = layered(stated, {}, os.environ, find_settings_file(Path.cwd()))
-        return self.start_with(options)
+        handle = self.start_with(options)
+        if handle.page is not None:
+            # A program that asked for a page wants to find it.
+            print(f"headrace: the page of job {self.name!r} is {handle.page}", file=sys.stderr)
+        return handle
 
     def run_options(
         self,
@@ -218,6 +223,7 @@ class Job:
         from ..control.server import open_control
         from .autoscaling import autoscale as start_autoscale
         from .launchers import make_launcher
+        from .pages import open_page, place_of_page
         from .session import start_job
         from .watching import watch
 
@@ -233,7 +239,8 @@ class Job:
             other = self.plan(parallelism)
             return running.successor(other, replace(options, parallelism=parallelism))
 
-        session = start_job(plan, options, make_launcher)
+        with place_of_page(options) as place:
+            session = start_job(plan, options, make_launcher)
         handle = JobHandle(
             self.name,
             session,
@@ -243,6 +250,7 @@ class Job:
             deliveries=self.deliveries,
         )
         open_control(handle)
+        open_page(place, handle, plan, options, self.deliveries)
         watch(handle)
         if rules is not None:
             start_autoscale(handle, rules, plan.slots)
@@ -251,6 +259,7 @@ class Job:
     def _start_regions(self, options: RunOptions) -> JobHandle:
         from ..control.server import open_control
         from .launchers import region_launchers
+        from .pages import open_page, place_of_page
         from .regions import start_regions
         from .watching import watch
 
@@ -265,7 +274,10 @@ class Job:
                 " autoscale.most out"
             )
         plan = self._regions_plan(options)
-        with region_launchers(self.name, options, plan.whole.slots) as make_launcher:
+        with (
+            place_of_page(options) as place,
+            region_launchers(self.name, options, plan.whole.slots) as make_launcher,
+        ):
             session = start_regions(plan, options, make_launcher)
 
         def rescaling(parallelism: int | None, running: Session) -> Successor:
@@ -280,6 +292,7 @@ class Job:
             deliveries=self.deliveries,
         )
         open_control(handle)
+        open_page(place, handle, plan.whole, options, self.deliveries)
         watch(handle)
         return handle
 

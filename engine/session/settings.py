@@ -65,6 +65,16 @@ def types_of_key(key: str) -> frozenset[object]:
     return types_of(members)[name]
 
 
+def values_of(options: RunOptions) -> dict[str, object]:
+    """{key: value} of all options that text can state; None where a group or a value is not set."""
+    values = {}
+    for key in keys():
+        group, _, name = key.rpartition(".")
+        stated = getattr(options, group) if group else options
+        values[key] = None if stated is None else getattr(stated, name)
+    return values
+
+
 def _place(key: str) -> tuple[Any, str]:
     """The class that declares a key's option, and the field's name."""
     group, _, name = key.rpartition(".")

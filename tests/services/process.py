@@ -136,12 +136,12 @@ def forget(name: str, facts: Facts) -> None:
     shutil.rmtree(facts.data, ignore_errors=True)
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until `condition` holds."""
-    deadline_s = time.monotonic() + WAIT_S
+def wait_for(condition: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
+    """Wait until `condition` holds. Raises: TimeoutError."""
+    deadline_s = time.monotonic() + wait_s
     while not condition():
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"{what}: not within {WAIT_S:.0f} s; see {FOLDER}")
+            raise TimeoutError(f"{what}: not within {wait_s:.0f} s; see {FOLDER}")
         time.sleep(0.05)
 
 
