@@ -74,14 +74,24 @@ def assign(
     moved = [
         True in {check_moved(metadata, edge) for edge in task.edges.values()} for task in tasks
     ]
+    dealt = [_is_dealt_anew(metadata, task.info) for task in tasks]
     finished = [
-        _finished(metadata, task.info, moved=is_moved)
-        for task, is_moved in zip(tasks, moved, strict=True)
+        _finished(metadata, task.info, moved=is_moved or is_dealt)
+        for task, is_moved, is_dealt in zip(tasks, moved, dealt, strict=True)
     ]
     _reopen(finished, tasks)
     waves = waves_of(metadata, [(task.info.parallelism, task.edges) for task in tasks])
     return [
-        _snapshot(metadata, tasks, finished, waves, index, subtask, moved=True in moved)
+        _snapshot(
+            metadata,
+            tasks,
+            finished,
+            waves,
+            index,
+            subtask,
+            moved=True in moved,
+            dealt=True in dealt,
+        )
         for index, task in enumerate(tasks)
         for subtask in range(task.info.parallelism)
     ]
@@ -154,9 +164,9 @@ def claimed_transactions(
 def _finished(metadata: CheckpointMetadata, info: TaskInfo, *, moved: bool) -> list[bool]:
     """Return the subtasks of the new task whose predecessors had all finished.
 
-    A task that had finished in part, and now has another parallelism or gets its in-flight records
-    by another partitioner (`moved`), has no finished subtask: each gets a share of the unfinished
-    part.
+    A task that had finished in part, and now has another parallelism, gets its in-flight records
+    by another partitioner, or deals its state out anew (`moved`), has no finished subtask: each
+    gets a share of the unfinished part.
     """
     old_tasks = [
         index
@@ -169,6 +179,19 @@ def _finished(metadata: CheckpointMetadata, info: TaskInfo, *, moved: bool) -> l
     if not moved and all(len(subtasks) == info.parallelism for subtasks in flags):
         return [all(column) for column in zip(*flags, strict=True)]
     return [all(flag for subtasks in flags for flag in subtasks)] * info.parallelism
+
+
+def _is_dealt_anew(metadata: CheckpointMetadata, info: TaskInfo) -> bool:
+    """Return whether the task had finished in part and keeps union state: operators deal out what
+    such state holds, as a source its splits, at every restore, and so to every subtask.
+    """
+    old = [
+        snapshot
+        for snapshot in metadata.subtasks
+        if set(metadata.tasks[snapshot.task].operators) & set(info.operators)
+    ]
+    kinds = {h.kind for s in old for h in s.states if h.operator in info.operators}
+    return "union" in kinds and len({s.finished for s in old}) > 1
 
 
 def _reopen(finished: list[list[bool]], tasks: Sequence[NewTask]) -> None:
@@ -199,8 +222,11 @@ def _snapshot(
     subtask: int,
     *,
     moved: bool,
+    dealt: bool,
 ) -> SubtaskSnapshot:
     task = tasks[index]
+    # Records come from and to other subtasks: event time counts as after a rescale.
+    elsewhere = moved or dealt
     return SubtaskSnapshot(
         task=index,
         index=subtask,
@@ -208,7 +234,7 @@ def _snapshot(
         states=_handles(metadata, task.info, subtask, finished=finished[index][subtask]),
         received=[
             _received(
-                metadata, tasks, finished, task, ChannelId(edge, producer, subtask), moved=moved
+                metadata, tasks, finished, task, ChannelId(edge, producer, subtask), moved=elsewhere
             )
             for edge, producer in task.channels[subtask]
         ],
@@ -226,7 +252,7 @@ def _snapshot(
             )
         ],
         databases=_databases(metadata, task.info, subtask, finished=finished[index][subtask]),
-        watermark=restored_operator(metadata, task.info, subtask, moved=moved),
+        watermark=restored_operator(metadata, task.info, subtask, moved=elsewhere),
     )
 
 
@@ -287,7 +313,7 @@ def _closed(metadata: CheckpointMetadata, snapshot: SubtaskSnapshot, info: TaskI
     old = metadata.tasks[snapshot.task]
     return (
         snapshot.finished
-        and old.parallelism != info.parallelism
+        and (old.parallelism != info.parallelism or _is_dealt_anew(metadata, info))
         and metadata.mode != CheckpointMode.AT_LEAST_ONCE.value
     )
 

@@ -222,6 +222,16 @@ def test_keys_that_had_been_finished_are_not_finished_once_more() -> None:
     }
 
 
+def test_a_task_that_deals_its_state_out_is_opened_again_when_it_had_finished_in_part() -> None:
+    """Splits of a source that one subtask has not read may go to one that had read all of its."""
+    old = finished_in_part("unaligned", "keyed", "union")
+    assigned = assign(old, [alone("totals", 2)], GROUPS)
+    assert not any(s.finished for s in assigned)
+    assert state_of_old(assigned) == {("keyed", 1), ("union", 0), ("union", 1)}
+    whole = replace(old, subtasks=[replace(s, finished=True) for s in old.subtasks])
+    assert all(s.finished for s in assign(whole, [alone("totals", 2)], GROUPS))
+
+
 def test_keys_that_had_been_finished_stay_at_their_parallelism() -> None:
     old = finished_in_part("unaligned", "keyed")
     assert state_of_old(assign(old, [alone("totals", 2)], GROUPS)) == {("keyed", 0), ("keyed", 1)}
