@@ -406,10 +406,10 @@ def _remedy(task: TaskObserved, cause: Cause, parallelism: int | None) -> str:
 
 
 def _with_checkpoints(finding: Finding, now: Observation, facts: Facts) -> Finding:
-    """Add what late and failed checkpoints have to say."""
+    """Add what sinks that do not commit, and late and failed checkpoints, have to say."""
     ended = [c for c in now.checkpoints if c.outcome != "running"]
-    words = []
-    severity = finding.severity
+    words = _uncommitted(now)
+    severity = "wrong" if words else finding.severity
     running = next((c for c in now.checkpoints if c.outcome == "running"), None)
     if facts.awaited and running is not None and now.at_ms - running.started_ms >= _LATE_MS:
         words.append(f"{facts.awaited}.")
@@ -421,6 +421,24 @@ def _with_checkpoints(finding: Finding, now: Observation, facts: Facts) -> Findi
         return finding
     kept = [] if finding.severity == "ok" else [finding.sentence]
     return replace(finding, severity=severity, sentence=" ".join([*kept, *words]))
+
+
+def _uncommitted(now: Observation) -> list[str]:
+    """Name the sinks that have not committed a checkpoint that was complete long ago."""
+    complete = [
+        c.checkpoint
+        for c in now.checkpoints
+        if c.outcome == "completed"
+        and now.at_ms - c.started_ms - (c.duration_ms or 0.0) >= _LATE_MS
+    ]
+    if not complete:
+        return []
+    return [
+        f"{sink.name} has not committed chk-{complete[-1]}: {sink.open_transactions} transactions"
+        " wait for the system behind it."
+        for sink in now.sinks
+        if sink.open_transactions and (sink.last_commit_checkpoint or 0) < complete[-1]
+    ]
 
 
 def _operator(task: TaskObserved, facts: Facts) -> str:

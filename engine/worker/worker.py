@@ -449,7 +449,10 @@ class Worker:
         for spec in self._specs(self._deploy):
             opened_ns = self._opened_ns.get(spec.id, now_ns)
             busy_ns, idle_ns = opened_ns - began_ns, now_ns - opened_ns
-            numbers.append(m.SubtaskNumbers(*spec.id, 0, 0, busy_ns, 0, idle_ns, 0, 0))
+            call_ns = 0 if spec.id in self._opened_ns else busy_ns
+            numbers.append(
+                m.SubtaskNumbers(*spec.id, 0, 0, busy_ns, 0, idle_ns, 0, 0, call_ns=call_ns)
+            )
         return numbers
 
     def _numbers_of(self, subtask: Subtask) -> m.SubtaskNumbers:

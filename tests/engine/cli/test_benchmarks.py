@@ -73,8 +73,8 @@ def test_records_per_second_do_not_count_the_end_of_the_workers(
 ) -> None:
     wait = hr.JobHandle.wait
 
-    def wait_for_long(handle: hr.JobHandle) -> hr.JobResult:
-        result = wait(handle)
+    def wait_for_long(handle: hr.JobHandle, timeout_s: float | None = None) -> hr.JobResult:
+        result = wait(handle, timeout_s)
         time.sleep(2.0)
         return result
 

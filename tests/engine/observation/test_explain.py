@@ -15,6 +15,7 @@ from headrace.engine.observation.observed import (
     EdgeObserved,
     Finding,
     Observation,
+    SinkObserved,
     SubtaskObserved,
     TaskObserved,
 )
@@ -218,6 +219,19 @@ def test_a_late_checkpoint_is_told_with_what_it_waits_for() -> None:
     facts = Facts(operators=FACTS.operators, awaited="chk-8 has waited 9 s for score #1")
     finding = explain(observed([ORDERS, SCORE], checkpoints=[checkpoint(8, "running")]), [], facts)
     assert finding.sentence.endswith(" chk-8 has waited 9 s for score #1.")
+
+
+def test_a_sink_that_does_not_commit_is_told() -> None:
+    quiet = [task(0, "orders", subtask(0, 0.1)), task(1, "score", subtask(0, 0.1))]
+    now = observed(quiet, checkpoints=[checkpoint(7, "completed"), checkpoint(8, "completed")])
+    sink = SinkObserved("out", "exactly-once", AT_MS - 20_000, 7, 2, 20.0, 5)
+    finding = explain(replace(now, sinks=[sink]), [])
+    assert (finding.severity, finding.sentence) == (
+        "wrong",
+        "out has not committed chk-8: 2 transactions wait for the system behind it.",
+    )
+    done = replace(sink, last_commit_checkpoint=8, open_transactions=0)
+    assert explain(replace(now, sinks=[done]), []).severity == "ok"
 
 
 def test_failed_checkpoints_are_told_and_two_in_a_row_are_wrong() -> None:

@@ -185,6 +185,33 @@ def test_a_planted_cause_is_named(
     named(cause, tmp_path, monkeypatch)
 
 
+def test_an_operator_that_loads_a_model_is_busy_and_named(tmp_path: Path) -> None:
+    loaded = tmp_path / "loaded"
+
+    class Model:
+        def __init__(self) -> None:
+            while not loaded.exists():
+                time.sleep(0.02)
+
+        def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+            return batch
+
+    handle = started(orders(rate=100).rebalance().map_batches(Model, name="score"))
+    try:
+        wanted = "Operators open and state is loaded; score still opens."
+        deadline_s = time.monotonic() + DEADLINE_S
+        while (look := handle.observe()).finding.sentence != wanted:
+            assert time.monotonic() < deadline_s, look.finding
+            time.sleep(0.05)
+        source, score = look.tasks[:2]
+        assert score.busy > 0.9
+        assert source.busy < 0.9
+    finally:
+        loaded.touch()
+        handle.cancel()
+        handle.wait()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cause", PLANTED)
 @pytest.mark.usefixtures("only_long")

@@ -37,6 +37,7 @@ from headrace.engine.worker.worker_events import (
     FramesReceived,
     GiveUpCheckpoint,
     LoadAttempt,
+    OperatorsOpened,
     PeerConnected,
     PeerLost,
     PersistCheckpoint,
@@ -299,9 +300,52 @@ def test_heartbeats_carry_the_numbers_of_every_subtask() -> None:
     subject = running()
     subject.now_ns = HEARTBEAT_NS
     assert subject.step(TimePassed()) == ["report Heartbeat"]
-    (beat,) = [r for r in subject.reports if isinstance(r, m.Heartbeat)]
+    (beat,) = beats(subject)
     assert [(n.task, n.subtask) for n in beat.subtasks] == [(0, 0), (1, 0)]
     assert subject.worker.next_deadline_ns() == 2 * HEARTBEAT_NS
+
+
+def test_operators_that_still_open_are_busy_and_those_that_are_open_are_idle() -> None:
+    subject = Driven()
+    subject.now_ns = 5_000
+    subject.told(deploy(1))
+    subject.now_ns = 6_000
+    subject.step(OperatorsOpened(1, SOURCE))
+    subject.now_ns = 9_000
+    subject.step(TimePassed())
+    opened = [(n.task, n.busy_ns, n.idle_ns, n.call_ns) for n in beats(subject)[-1].subtasks]
+    assert opened == [(0, 1_000, 3_000, 0), (1, 4_000, 0, 4_000)]
+    # The attempt goes on from these times: nobody seems to have opened twice, or not at all.
+    subject.step(OperatorsOpened(1, SINK))
+    subject.step(AttemptLoaded(1))
+    subject.now_ns = 15_000
+    subject.step(TimePassed())
+    times = [(n.task, n.busy_ns, n.idle_ns) for n in beats(subject)[-1].subtasks]
+    assert times == [(0, 1_000, 9_000), (1, 4_000, 6_000)]
+
+
+def test_numbers_tell_the_call_under_way_the_time_by_operator_and_queues_by_edge() -> None:
+    subject = loaded()
+    subject.told(m.Start(1))
+    subject.now_ns = 200
+    subject.step(PeerConnected(1, 1))
+    subject.now_ns = HEARTBEAT_NS
+    subject.step(TimePassed())
+    source, sink = beats(subject)[-1].subtasks
+    assert source.call_ns == 800
+    assert not source.calls
+    assert [end.edge for end in source.outputs] == [0]
+    assert [end.edge for end in sink.inputs] == [0]
+    subject.done(SOURCE, WorkDone(1, spent=((0, 3_000),), status=SourceStatus.IDLE, wait_ns=10**12))
+    subject.now_ns = 2 * HEARTBEAT_NS
+    subject.step(TimePassed())
+    source, _ = beats(subject)[-1].subtasks
+    assert source.call_ns == 0
+    assert source.calls == [m.CallNumbers(0, 3_000, [0, 0, 1])]
+
+
+def beats(subject: Driven) -> list[m.Heartbeat]:
+    return [report for report in subject.reports if isinstance(report, m.Heartbeat)]
 
 
 def test_a_failed_worker_goes_on_beating() -> None:
