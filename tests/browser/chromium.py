@@ -108,4 +108,4 @@ class Chromium:
         from PIL import Image
 
         picture = Image.open(io.BytesIO(self._driver.get_screenshot_as_png()))
-        picture.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
+        picture.convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)

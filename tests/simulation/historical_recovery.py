@@ -184,9 +184,9 @@ def of_mixed_exchanges_only_the_first_is_dealt_out(patch: pytest.MonkeyPatch) ->
     kinds: dict[str, Any] = {}
     snapshot = assignment._snapshot
 
-    def snapshot_of(*arguments: Any, moved: bool) -> Any:
+    def snapshot_of(*arguments: Any, **told: Any) -> Any:
         kinds.clear()
-        return snapshot(*arguments, moved=moved)
+        return snapshot(*arguments, **told)
 
     patch.setattr(assignment, "in_flight_of", in_flight)
     patch.setattr(assignment, "_snapshot", snapshot_of)
