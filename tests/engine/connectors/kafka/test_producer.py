@@ -40,7 +40,8 @@ class Sender:
         for number in numbers:
             records = encode(
                 pa.array([b"%d" % number], pa.binary()),
-                now_ms=0,
+                # A broker that restarts forgets producers whose last record is days old.
+                now_ms=int(time.time() * 1000),
                 producer=self.identity,
                 sequence=self.producer.sequence(self.partition, 1),
             )

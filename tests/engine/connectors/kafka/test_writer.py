@@ -71,6 +71,10 @@ def test_records_show_after_the_commit_and_each_transaction_has_a_name_of_its_ow
     assert len({each.id for each in (*first, *second)}) == 2
     assert kafka.peek(topic) == []
     committer.commit(2, [*first, *second])
+    cluster = Cluster(parse_servers(kafka.address), Security())
+    id_ = str(first[0].payload["id"])
+    wait_for(lambda: t.state(cluster, id_) == t.COMMITTED, "the commit in every partition")
+    cluster.close()
     writer.write(texts("d"))
     third = writer.precommit(3)
     # The first slot is free again, under another number.
@@ -89,19 +93,27 @@ def test_a_writer_without_records_has_no_transaction(
 
 
 @pytest.mark.services
+@pytest.mark.parametrize("timestamp", [None, "time"])
 def test_a_writer_goes_on_through_the_death_of_its_broker(
-    opened: Open, kafka: Kafka, topic: str
+    opened: Open, kafka: Kafka, topic: str, timestamp: str | None
 ) -> None:
-    sink = KafkaSink(Layout(topic=topic, value="text"), kafka.address, batch_size="1KiB")
+    layout = Layout(topic=topic, value="text", timestamp=timestamp)
+    sink = KafkaSink(layout, kafka.address, batch_size="1KiB")
     writer, committer = opened(sink, job=topic), sink.committer(topic, "out")
     assert committer is not None
     many = [f"{n:0200}" for n in range(20_000)]
+
+    def write(values: list[str]) -> None:
+        # A broker that restarts forgets producers of old records, unless a transaction is open.
+        old = pa.array([0] * len(values), pa.timestamp("ms"))
+        writer.write(pa.record_batch({"text": values, "time": old}))
+
     for first in range(0, 10_000, 1000):
-        writer.write(texts(*many[first : first + 1000]))
+        write(many[first : first + 1000])
     kafka.kill()
     kafka.restart()
     for first in range(10_000, 20_000, 1000):
-        writer.write(texts(*many[first : first + 1000]))
+        write(many[first : first + 1000])
     committer.commit(1, writer.precommit(1))
     assert sorted(kafka.consume(topic)) == many
 
