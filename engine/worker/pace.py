@@ -28,6 +28,8 @@ _PROBE_DOWN: Final = 8
 _CHANGE_MIN: Final = 1.25
 #: Output of a piece that is larger than the target time asks for; soft.
 _OUTPUT_BYTES_MAX: Final = 64 << 20
+#: Less output per row taken in is none.
+_BYTES_PER_ROW_MIN: Final = 1e-6
 
 
 class Pace:
@@ -88,7 +90,9 @@ class Pace:
         self.rows_out += rows_out
         if rows_in == 0:
             return
-        self._bytes_per_row = (self._bytes_per_row + bytes_out / rows_in) / 2
+        per_row = (self._bytes_per_row + bytes_out / rows_in) / 2
+        # Halved for ever, it would divide to infinity: a filter may let nothing through any more.
+        self._bytes_per_row = per_row if per_row > _BYTES_PER_ROW_MIN else 0.0
         quick = min(self._rows_limit, _QUICK_NS * rows_in // max(1, elapsed_ns))
         self.rows_quick = (self.rows_quick + quick) // 2
         # A quick piece that was not held small by its size says nothing about larger ones.

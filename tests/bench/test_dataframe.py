@@ -6,18 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 from headrace.bench.dataframe import frame, is_exact
 from headrace.bench.measure import processes, processor_s
-
-from ..spark import conftest
+from headrace.engine.spark.session import open_session
 
 pytestmark = pytest.mark.spark
 
-spark = conftest.spark
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = open_session("bench", slots=2, master="local[2,4]")
+    yield session
+    session.stop()
 
 
 def test_a_row_that_is_lost_doubled_or_changed_is_seen(spark: SparkSession) -> None:

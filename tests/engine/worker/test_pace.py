@@ -27,6 +27,16 @@ def test_the_first_piece_is_small() -> None:
     assert Pace(TARGET_NS, 10).rows_max == 10
 
 
+@pytest.mark.parametrize("room_bytes", [0, 1 << 20])
+def test_an_operator_that_emits_nothing_any_more_gets_pieces_for_ever(room_bytes: int) -> None:
+    subject = pace()
+    subject.worked(64, 64, MS, bytes_out=512)
+    for _ in range(2_000):
+        assert subject.rows_for(room_bytes) >= 1
+        subject.worked(64, 0, MS)
+    assert subject.rows_for(room_bytes) == subject.rows_max
+
+
 def test_quick_work_grows_fourfold_up_to_the_limit() -> None:
     subject = pace()
     sizes = []
