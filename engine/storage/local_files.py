@@ -316,8 +316,12 @@ def _make_folder(folder: str) -> list[str]:
     try:
         os.mkdir(folder)
     except FileExistsError:
-        if not os.path.isdir(folder):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
+        # What is gone again was a folder that somebody else has made and removed: the caller, who
+        # will miss it, tries once more.
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISDIR(os.stat(folder).st_mode):
+                reason = os.strerror(errno.ENOTDIR)
+                raise NotADirectoryError(errno.ENOTDIR, reason, folder) from None
     return [parent, *grown]
 
 

@@ -221,7 +221,7 @@ def test_a_wrong_option_is_refused(
 
 def test_every_group_is_public_and_a_job_can_state_it() -> None:
     assert {name: getattr(hr, group.__name__) for name, group in GROUPS.items()} == GROUPS
-    alone = {"parallelism", "restore", "fresh"}
+    alone = {"parallelism", "restore", "fresh", "ui"}
     assert Stated.__annotations__.keys() - alone == GROUPS.keys()
 
 

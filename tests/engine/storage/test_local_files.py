@@ -318,6 +318,24 @@ def test_writers_and_deleters_of_one_folder_do_not_disturb_each_other(tmp_path: 
     assert files.list("") == []
 
 
+def test_a_folder_that_another_makes_and_removes_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, lost = os.mkdir, False
+
+    def lost_once(folder: str, *arguments: Any) -> None:
+        nonlocal lost
+        if not lost and folder.endswith("chk-1"):
+            lost = True
+            raise FileExistsError(folder)
+        make(folder, *arguments)
+
+    files = LocalFiles(str(tmp_path))
+    monkeypatch.setattr(os, "mkdir", lost_once)
+    files.put(PATH, b"x")
+    assert files.get(PATH, 0, None) == b"x"
+
+
 def test_deleting_the_last_file_of_a_folder_removes_the_folder(tmp_path: Path) -> None:
     files = LocalFiles(str(tmp_path))
     files.put(PATH, b"x")
