@@ -28,16 +28,16 @@ FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java
 
 .PHONY: demo test spark services services-stop test-services test-browser screenshots \
     docs test-docs matrix first-minute \
-    simulate explore rescale-matrix matrix-edges matrix-operators matrix-chains mutants bench faults \
+    simulate explore rescale-matrix matrix-edges matrix-operators matrix-chains simulation mutants bench faults \
     check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
 	$(BIN)/headrace demo
 
-# Some minutes on two cores. Without campaigns, which have goals of their own: faults, mutants,
+# Some minutes on two cores. Without campaigns, which have goals of their own: faults, simulation,
 # simulate, rescale-matrix, explore.
 test: $(READY)
-	$(PYTEST) -m "not kills and not mutant"
+	$(PYTEST) -m "not kills and not simulated"
 
 # What takes Java machines of its own: the demonstration, a cluster whose parts die, and more.
 spark: $(READY)
@@ -132,6 +132,10 @@ matrix-operators: $(READY)
 
 matrix-chains: $(READY)
 	$(MATRIX) --chains
+
+# Whole jobs in virtual time: each campaign in short, seeds that once failed, and planted bugs.
+simulation: $(READY)
+	$(PYTEST) tests/simulation
 
 # Planted bugs, which the simulation must find: by the run that is known to, or one of a few others;
 # with LONG=1 without being told where at first, a quarter of an hour.

@@ -29,7 +29,11 @@ from .services import fixtures
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
 
-_FAULTS = Path(__file__).with_name("faults")
+#: {folder: the mark of all its tests}
+_MARKS = {
+    Path(__file__).with_name("faults"): "kills",
+    Path(__file__).with_name("simulation"): "simulated",
+}
 _MEMORY = Path("/dev/shm")
 #: Room that the tests need at most, with those of other processes.
 _MEMORY_BYTES_MIN = 4 << 30
@@ -79,12 +83,13 @@ def only_long() -> None:
 # First, because pytest-xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what kills processes; leave out tests that need services or a browser, or all others;
-    skip long campaigns; in each of several processes, group the tests, the long ones first.
+    """Mark the tests of some folders; leave out tests that need services or a browser, or all
+    others; skip long campaigns; in each of several processes, group the tests, the long ones first.
     """
     for item in items:
-        if _FAULTS in item.path.parents:
-            item.add_marker("kills")
+        for folder, mark in _MARKS.items():
+            if folder in item.path.parents:
+                item.add_marker(mark)
     _select(config, items)
     if not config.getoption("--long"):
         for item in items:
