@@ -272,8 +272,9 @@ class Stream(Functions["Stream"], Columns["Stream"]):
         The records of `other` are versions: each is valid from its event time until the next
         version of its key; of equal times, the version that came last counts. Both streams need
         event time (`with_watermark`). A record is emitted once the watermark has reached it, so
-        versions that are out of order count. Of each key, state keeps the newest version that the
-        watermark has reached, and the versions after it.
+        versions that are out of order count; where `other` seldom changes, give its
+        `with_watermark` an `idle_after`, or records wait for its next version. Of each key, state
+        keeps the newest version that the watermark has reached, and the versions after it.
 
         Args:
             on: a column, several, or {column here: column there}. Null meets no version.

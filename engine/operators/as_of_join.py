@@ -216,22 +216,15 @@ def _newest(
     """
     first, end = run.spans(hashes, np.full(len(high), MIN_WATERMARK), high)
     newest = np.full(len(high), -1)
-    at = _before(run, end - 1)
+    at = end - 1
     open_ = np.flatnonzero(at >= first)
-    # More than one round only where different keys have one hash.
+    # A dropped version, which a run may still hold, is older than its key's current version, and
+    # so never the newest. More than one round only where different keys have one hash.
     while len(open_):
         candidates = at[open_]
         equal = equal_keys(rows, keys, open_, run.rows, run_keys, candidates)
         newest[open_[equal]] = candidates[equal]
         open_ = open_[~equal]
-        at[open_] = _before(run, at[open_] - 1)
+        at[open_] -= 1
         open_ = open_[at[open_] >= first[open_]]
     return newest
-
-
-def _before(run: Run, rows: Rows) -> Rows:
-    """Step back from dropped records, which a run marks, to the record before; -1: none."""
-    if not run.matched.any():
-        return rows
-    places = np.where(run.matched, -1, np.arange(len(run.matched)))
-    return np.where(rows < 0, -1, np.maximum.accumulate(places)[rows])
