@@ -11,12 +11,13 @@ from ..contract.errors import UserError
 from ..contract.options import State
 from ..contract.suggestion import did_you_mean
 from ..contract.units import Duration
+from ..operators.as_of_join import AsOfJoinOperator, HowAsOf
 from ..operators.join import How, Interval, JoinOperator
 from ..operators.join_input import JoinInput
 from ..operators.join_output import JoinOutput
 from ..operators.session_join import RESERVED, SessionJoinOperator
 from ..operators.windows import SessionWindow, TimeWindow, Window, bounded_ns, check_durations
-from ..plan.graph import Keyed
+from ..plan.graph import Input, Keyed
 from ..plan.validate import check_keys, require_name
 from ..state.backend import ADDED
 from ..state.runs import MATCHED, TIME
@@ -42,15 +43,9 @@ def joined(
     state: State | None,
 ) -> S:
     """Join two streams; see `Stream.join`. Raises: UserError."""
-    if not isinstance(right, Flow):
-        raise UserError(f"join takes a stream, got {right!r}")
-    if how not in get_args(How):
-        raise UserError(f"join: how={how!r} is unknown; {did_you_mean(str(how), get_args(How))}")
-    left_keys, right_keys = _keys(on)
-    _check_keys(left, left_keys, right, right_keys)
-    inputs = (_input(left, left_keys, "left"), _input(right, right_keys, "right"))
+    right, inputs = _inputs(left, right, on, how, get_args(How))
     match = _match(inputs, within, between, window)
-    name = require_name(name, kind="join", proposal=f"{'-'.join(left_keys)}-join", why=STATE)
+    name = _named(name, inputs)
     out = JoinOutput(*inputs, None if isinstance(match, Interval) else match).schema
     backend = stated_backend(state, kind="join")
     make = (
@@ -59,11 +54,66 @@ def joined(
         else partial(JoinOperator, *inputs, match)
     )
     operator = partial(make, how, len(left.inputs), backend=backend)
-    both = left.partitioned(Keyed(left_keys)).inputs + right.partitioned(Keyed(right_keys)).inputs
-    stream: S = left.over(both, out).then(
+    stream: S = left.over(_partitioned(left, right, inputs), out).then(
         "join", operator, out, name=name, parallelism=parallelism, stateful=True
     )
     return stream
+
+
+def joined_as_of(
+    left: Flow[S],
+    right: object,
+    on: On,
+    *,
+    how: HowAsOf,
+    name: str | None,
+    parallelism: int | None,
+    state: State | None,
+) -> S:
+    """Join records with versions; see `Stream.join_as_of`. Raises: UserError."""
+    right, inputs = _inputs(left, right, on, how, get_args(HowAsOf))
+    name = _named(name, inputs)
+    out = JoinOutput(*inputs, None).schema
+    backend = stated_backend(state, kind="join")
+    operator = partial(AsOfJoinOperator, *inputs, how, len(left.inputs), backend=backend)
+    # A result is emitted before the watermark that it waited for goes on: it is in time.
+    both = left.over(_partitioned(left, right, inputs), out, left.event_time)
+    stream: S = both.then(
+        "join",
+        operator,
+        out,
+        name=name,
+        parallelism=parallelism,
+        stateful=True,
+        late=left.schema,
+    )
+    return stream
+
+
+def _inputs(
+    left: Flow[Any], right: object, on: On, how: str, hows: tuple[str, ...]
+) -> tuple[Flow[Any], tuple[JoinInput, JoinInput]]:
+    """Return the right stream and both sides of a join. Raises: UserError."""
+    if not isinstance(right, Flow):
+        raise UserError(f"join takes a stream, got {right!r}")
+    if how not in hows:
+        raise UserError(f"join: how={how!r} is unknown; {did_you_mean(str(how), hows)}")
+    left_keys, right_keys = _keys(on)
+    _check_keys(left, left_keys, right, right_keys)
+    return right, (_input(left, left_keys, "left"), _input(right, right_keys, "right"))
+
+
+def _named(name: str | None, inputs: tuple[JoinInput, JoinInput]) -> str:
+    proposal = f"{'-'.join(inputs[0].keys)}-join"
+    return require_name(name, kind="join", proposal=proposal, why=STATE)
+
+
+def _partitioned(
+    left: Flow[Any], right: Flow[Any], inputs: tuple[JoinInput, JoinInput]
+) -> tuple[Input, ...]:
+    """Return the outputs that a join reads, each by the hash of its side's keys."""
+    sides = zip((left, right), inputs, strict=True)
+    return tuple(one for side, given in sides for one in side.partitioned(Keyed(given.keys)).inputs)
 
 
 def _keys(on: On) -> tuple[tuple[str, ...], tuple[str, ...]]:

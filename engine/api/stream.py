@@ -28,6 +28,7 @@ from ..contract.options import State
 from ..contract.units import Duration, duration_ns
 from ..operators.aggregate import Emit
 from ..operators.aggregations import Aggregation
+from ..operators.as_of_join import HowAsOf
 from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
 from ..operators.failures import OnError
@@ -55,7 +56,7 @@ from .flow import (
 from .functions import Functions
 from .isolated import STATE_STAYS, refuse_isolated
 from .iterated import Body, iterated
-from .joined import On, joined
+from .joined import On, joined, joined_as_of
 from .logged import Read, logged
 from .looked import inspected, shown, taken
 from .processed import processed
@@ -254,6 +255,41 @@ class Stream(Functions["Stream"], Columns["Stream"]):
             parallelism=parallelism,
             state=state,
         )
+
+    def join_as_of(
+        self,
+        other: Stream,
+        on: On,
+        *,
+        how: HowAsOf = "inner",
+        name: str | None = None,
+        parallelism: int | None = None,
+        state: State | None = None,
+    ) -> WithLate:
+        """Join each record with the row that its key had in a changing table, at the record's time:
+        `orders.join_as_of(rates, on="currency", name="priced")`.
+
+        The records of `other` are versions: each is valid from its event time until the next
+        version of its key; of equal times, the version that came last counts. Both streams need
+        event time (`with_watermark`). A record is emitted once the watermark has reached it, so
+        versions that are out of order count; where `other` seldom changes, give its
+        `with_watermark` an `idle_after`, or records wait for its next version. Of each key, state
+        keeps the newest version that the watermark has reached, and the versions after it.
+
+        Args:
+            on: a column, several, or {column here: column there}. Null meets no version.
+            how: "inner", or "left" to emit also records without a version.
+            name: required.
+            state: where its state lies, if not where the job's does.
+
+        Returns: all columns of this stream, and those of the other but its keys (with "_right" if
+            the name is taken), with this stream's event time; `late` has the records of this stream
+            that the watermark had passed.
+        """
+        result = joined_as_of(
+            self, other, on, how=how, name=name, parallelism=parallelism, state=state
+        )
+        return WithLate(result.inputs, result.schema, result.event_time)
 
     def connect(
         self,
@@ -583,14 +619,14 @@ class KeyedStream:
         )
 
 
-class WindowResult(Stream):
-    """The results of a windowed aggregate, with the late records beside them."""
+class WithLate(Stream):
+    """The results of a windowed aggregate or an as-of join, with the late records beside them."""
 
     __slots__ = ()
 
     @property
     def late(self) -> Stream:
-        """The records whose windows were past, as they came in.
+        """The records that came when event time had passed them, or all their windows, unchanged.
 
         Without a consumer they are dropped, and counted.
         """
@@ -621,7 +657,7 @@ class WindowedStream:
         parallelism: int | None = None,
         state: State | None = None,
         **aggregations: Aggregation,
-    ) -> WindowResult:
+    ) -> WithLate:
         """Aggregate each key's records by window: `aggregate(n=hr.count(), name="per-minute")`.
 
         A window is emitted once the watermark has passed its end, and with lateness again after
@@ -647,4 +683,4 @@ class WindowedStream:
             parallelism=parallelism,
             state=state,
         )
-        return WindowResult(result.inputs, result.schema)
+        return WithLate(result.inputs, result.schema)

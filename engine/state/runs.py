@@ -55,15 +55,23 @@ class Run:
 
         Returns pairs (probing row, row of the run).
         """
+        first, end = self.spans(hashes, low, high)
+        counts = end - first
+        probing = np.repeat(np.arange(len(hashes)), counts)
+        within = np.arange(len(probing)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return probing, np.repeat(first, counts) + within
+
+    def spans(self, hashes: Hashes, low: Times, high: Times) -> tuple[Rows, Rows]:
+        """Find where the records with equal hash and low <= time <= high begin and end.
+
+        The end is exclusive; it equals the begin where there is no such record.
+        """
         rank = np.searchsorted(self.hashes, hashes)
         known = self.hashes.take(rank, mode="clip") == hashes
         base = rank * (len(self.times) + 1)
         first = np.searchsorted(self.place, base + np.searchsorted(self.times, low, "left"))
         end = np.searchsorted(self.place, base + np.searchsorted(self.times, high, "right"))
-        counts = np.where(known, np.maximum(end - first, 0), 0)
-        probing = np.repeat(np.arange(len(hashes)), counts)
-        within = np.arange(len(probing)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return probing, np.repeat(first, counts) + within
+        return first, np.where(known, np.maximum(end, first), first)
 
     def met(self, rows: Rows) -> Run:
         """Return this run with `rows` marked as matched by the other side."""

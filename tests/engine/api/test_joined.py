@@ -3,8 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]  # ships no types
 import pyarrow as pa
 import pytest
 
@@ -103,3 +105,76 @@ def test_bounds_may_be_negative_in_every_way_of_writing_them() -> None:
         joined = ORDERED.join(PAID, ON, between=between, name="paid")
         make: Any = joined.inputs[0].node.operator
         assert (make.args[2].low_ns, make.args[2].high_ns) == (-300 * 10**9, 3600 * 10**9)
+
+
+def test_an_as_of_join_has_the_columns_of_both_and_the_left_event_time() -> None:
+    valid = ORDERED.join_as_of(PAID, ON, name="paid")
+    assert valid.schema.names == ["id", "at", "amount", "at_right", "by"]
+    assert (valid.event_time, valid.late.schema) == ("at", ORDERS)
+    assert "how='right' is unknown" in sentence(
+        lambda: ORDERED.join_as_of(PAID, ON, how=cast(Any, "right"), name="paid")
+    )
+    assert "join needs name=" in sentence(lambda: ORDERED.join_as_of(PAID, ON))
+    timeless = replace(PAID, event_time=None)
+    assert "the right stream needs to know which column" in sentence(
+        lambda: ORDERED.join_as_of(timeless, ON, name="paid")
+    )
+
+
+def changing(rows: int, schema: pa.Schema, name: str, seed: int) -> tuple[Stream, pa.Table]:
+    """A stream of few keys whose times are out of order by up to 20 ms, and its records."""
+    rng = np.random.default_rng(seed)
+    at = rng.permutation(1000)[:rows]
+    order = np.argsort(at + rng.integers(0, 20, rows), kind="stable")
+    columns = [rng.integers(0, 5, rows), pa.array(at).view(AT), np.arange(rows)]
+    table = pa.table(columns, schema=schema).take(order)
+    stream = hr.read.batches(table.to_batches(max_chunksize=16), name=name, parallelism=1)
+    return stream.with_watermark("at", "20ms", name=f"{name}-times"), table
+
+
+def priced(how: Any, backend: Any) -> tuple[hr.Job, list[dict[str, Any]]]:
+    """A job of an as-of join with windows behind it, and what pandas says that it emits."""
+    sale = pa.schema([("currency", pa.int64()), ("at", AT), ("sale", pa.int64())])
+    rate = pa.schema([("of", pa.int64()), ("at", AT), ("rate", pa.int64())])
+    sales, sold = changing(120, sale, "sales", 1)
+    rates, rated = changing(40, rate, "rates", 2)
+    state = hr.State(backend=backend)
+    out = sales.join_as_of(rates, {"currency": "of"}, how=how, name="priced", state=state)
+    counted = out.key_by("currency").window(hr.tumbling("50ms"))
+    counts = counted.aggregate(n=hr.count("rate"), name="per-window")
+    sinks = [
+        out.write.collect(name="out"),
+        out.late.write.collect(name="late"),
+        counts.write.collect(name="counts"),
+        counts.late.write.collect(name="too-late"),
+    ]
+    expected = pd.merge_asof(
+        sold.to_pandas().sort_values("at"),
+        rated.to_pandas().sort_values("at").assign(at_right=lambda table: table["at"]),
+        on="at",
+        left_by="currency",
+        right_by="of",
+    ).drop(columns="of")
+    expected = expected if how == "left" else expected.dropna()
+    emitted = pa.Table.from_pandas(expected, out.schema, preserve_index=False)
+    return hr.Job("priced", *sinks, parallelism=2), emitted.to_pylist()
+
+
+@pytest.mark.parametrize(("how", "backend"), [("inner", "heap"), ("left", "rocksdb")])
+def test_an_as_of_join_equals_merge_asof_through_crashes_and_rescales(
+    how: str, backend: str
+) -> None:
+    job, expected = priced(how, backend)
+
+    def is_right(output: Any) -> bool:
+        in_order = sorted(output["out"], key=lambda row: row["sale"])
+        counted = sum(row["n"] for row in output["counts"])
+        return (
+            in_order == sorted(expected, key=lambda row: row["sale"])
+            and counted == sum(row["rate"] is not None for row in expected)
+            and output["late"] == output["too-late"] == []
+        )
+
+    report = hr.testing.simulate(job, seeds=[6, 9, 15], check=is_right)
+    assert report.restores > 0
+    assert len(expected) > 80

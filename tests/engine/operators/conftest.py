@@ -16,6 +16,7 @@ from ..state.sorted_dict import SortedBackend
 
 _STATEFUL = {
     "test_aggregate",
+    "test_as_of_join",
     "test_co_process",
     "test_connect",
     "test_expiring_aggregate",
