@@ -12,6 +12,7 @@ from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from ..contract.execution import ExecutionPlan, TaskPlan
+from ..contract.numbers import counted
 from .layers import Arrow, Layout, Point, Size, laid_out
 from .mermaid import logged_edges
 
@@ -100,7 +101,7 @@ def _box(task: TaskPlan, at: Point) -> Iterator[str]:
     )
     middle = at.x + width / 2
     yield _label(Point(middle, at.y + 20), task.name, _NAME)
-    subtasks = "1 subtask" if task.parallelism == 1 else f"{task.parallelism} subtasks"
+    subtasks = counted(task.parallelism, "subtask")
     yield _label(Point(middle, at.y + 36), subtasks, _NAME, ' class="small"')
 
 

@@ -175,9 +175,10 @@ class Job:
         spark: SparkSession | None = None,
         **overrides: Unpack[Overrides],
     ) -> JobResult:
-        """Run the job to its end; see `start` for the arguments.
+        """Run the job to its end; see `start` for the arguments, and `JobHandle.wait` for Ctrl-C.
 
-        Raises: UserError or StorageUnreachable, before anything starts; JobFailed.
+        Raises: UserError or StorageUnreachable, before anything starts; JobFailed;
+        KeyboardInterrupt.
         """
         handle = self.start(runner, master=master, spark=spark, **overrides)
         return handle.wait()
@@ -268,6 +269,7 @@ class Job:
             rescaling=rescaling,
             parallelism=options.parallelism,
             deliveries=self.deliveries,
+            durable=options.checkpoints is not None,
         )
         open_control(handle)
         open_page(place, handle, plan, options, self.deliveries)
