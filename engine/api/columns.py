@@ -15,7 +15,7 @@ from .expressions import projected_schema
 from .flow import Flow, S
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Columns(Flow[S]):
     """A flow with the methods that choose and compute columns; `Stream` has the others."""
 

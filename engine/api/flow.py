@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ..contract.errors import UserError
 from ..contract.execution import BatchRule, Output
+from ..contract.numbers import counted
 from ..contract.suggestion import did_you_mean
 from ..operators.failures import ON_ERROR, OnError, letter_schema
 from ..plan.graph import Input, Node, Partitioning, Role
@@ -37,6 +38,9 @@ _NO_ON_ERROR = {
     ),
 }
 
+#: Columns of a wide stream that its repr names.
+_COLUMNS_SHOWN = 12
+
 #: Why an operator that keeps state needs a name.
 STATE = "by which its state is found again"
 
@@ -54,6 +58,17 @@ class Flow(ABC, Generic[S]):
     inputs: tuple[Input, ...]
     schema: pa.Schema
     event_time: str | None = None
+
+    def __repr__(self) -> str:
+        """Name the operators whose records these are, and the columns with their types."""
+        nodes = dict.fromkeys(edge.node for edge in self.inputs)
+        origin = ", ".join(node.kind if node.name is None else repr(node.name) for node in nodes)
+        columns = [f"{column.name}: {column.type}" for column in self.schema]
+        if len(columns) > _COLUMNS_SHOWN:
+            more = len(columns) - _COLUMNS_SHOWN
+            columns[_COLUMNS_SHOWN:] = [f"and {counted(more, 'more column')}"]
+        time = "" if self.event_time is None else f"; event time {self.event_time!r}"
+        return f"<{type(self).__name__} of {origin}: {', '.join(columns)}{time}>"
 
     @abstractmethod
     def over(

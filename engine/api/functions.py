@@ -27,7 +27,7 @@ from .flow import Flow, S, called, check_on_error, errors_of, refuse_on_error
 from .isolated import NO_GIL, isolated, refuse_isolated
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Functions(Flow[S]):
     """A flow with the methods that call users' functions; `Stream` has the others."""
 

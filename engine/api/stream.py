@@ -65,7 +65,7 @@ from .windowed import check_window, window_aggregated
 from .write import Write
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Stream(Functions["Stream"], Columns["Stream"]):
     """Records on their way, lazily.
 

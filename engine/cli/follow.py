@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any
 
 from ..contract.execution import ExecutionPlan
+from ..contract.numbers import counted
 from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
 from ..coordinator.coordinator_events import Notice, NoticeKind
@@ -30,7 +31,7 @@ from ..drivers.status import Status
 from ..session.handle import JobHandle
 from ..session.job import Job
 from .reporter import Reporter
-from .standing import checkpoint_fields, counted
+from .standing import checkpoint_fields
 
 _LOOK_EVERY_S = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -16,7 +16,7 @@ from rich.text import Text
 from ..contract.numbers import mebibytes, rate
 from ..contract.places import redacted
 from ..observation.observed import Observation, TaskObserved
-from .standing import counted, last_checkpoint
+from ..observation.shown import standing
 
 _BAR_CELLS = 20
 _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
@@ -67,15 +67,9 @@ def view(observation: Observation) -> Group:
             bar(task),
             mebibytes(task.queued_bytes),
         )
-    parts = [
-        f"{observation.phase}, attempt {observation.attempt}",
-        last_checkpoint(observation),
-    ]
-    if observation.restarts:
-        parts.append(counted(observation.restarts, "restart"))
     finding = observation.finding
     sentence = Text(finding.sentence, _COLOURS[finding.severity])
-    return Group(table, Text("; ".join(parts)), sentence)
+    return Group(table, Text(standing(observation)), sentence)
 
 
 def bar(task: TaskObserved) -> Text:

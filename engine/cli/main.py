@@ -153,11 +153,12 @@ def graph(
         int | None, Parameter(name=["--parallelism", "-p"], help="Of operators that set none.")
     ] = None,
     json: Json = False,
+    svg: Annotated[bool, Parameter(negative="", help="Print a picture: SVG text.")] = False,
 ) -> int:
-    """Draw a job without running it: as a mermaid flowchart, or with --json as an object."""
+    """Draw a job without running it: as a mermaid flowchart, an object or a picture."""
     from .plans import graph as draw
 
-    return draw(str(target), parallelism, as_json=json)
+    return draw(str(target), parallelism, as_json=json, as_svg=svg)
 
 
 @app.command

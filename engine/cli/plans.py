@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..contract.errors import UserError
 from ..contract.execution import EdgePlan, ExecutionPlan, TaskPlan
 from ..plan.mermaid import mermaid
+from ..plan.svg import svg
 from ..session.settings import CODE, find_settings_file, layered
 from .follow import described, starting_fields
 from .reporter import print_object
@@ -49,17 +51,21 @@ def check(target: str, settings: Mapping[str, str], *, as_json: bool) -> int:
     return 0
 
 
-def graph(target: str, parallelism: int | None, *, as_json: bool) -> int:
-    """Print the plan of the job that `target` names: as a mermaid flowchart, or as an object.
+def graph(target: str, parallelism: int | None, *, as_json: bool, as_svg: bool = False) -> int:
+    """Print the plan of the job that `target` names: a mermaid flowchart, an object or a picture.
 
     Args:
         parallelism: of operators that set none; None: the job's.
 
-    Raises: UserError for a job that no run would start.
+    Raises: UserError for a job that no run would start, and for both forms at once.
     """
+    if as_json and as_svg:
+        raise UserError("headrace graph prints --json or --svg; leave one out")
     plan = load_job(target).plan(parallelism)
     if as_json:
         print_object({"job": plan.job, **plan_fields(plan)})
+    elif as_svg:
+        give(svg(plan))
     else:
         give(mermaid(plan))
     return 0

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ..contract.errors import JobFailed, UserError
-from ..contract.numbers import seconds
+from ..contract.numbers import counted, seconds
 from ..contract.outcomes import JobResult
 from ..session.settings import find_settings_file, layered
 from .follow import announce, follow, listening, start, tell_page
 from .reporter import Reporter, open_reporter, print_object
-from .standing import counted
 from .streams import give
 from .target import load_job
 

@@ -7,8 +7,9 @@ from typing import Any
 from headrace.recovery import sizes
 from headrace.recovery.metadata import CheckpointMetadata
 
-from ..contract.numbers import mebibytes, milliseconds, rate, seconds, size
+from ..contract.numbers import counted, mebibytes, milliseconds, rate
 from ..observation.observed import Observation
+from ..observation.shown import last_checkpoint
 
 
 def progress_fields(observation: Observation) -> dict[str, Any]:
@@ -45,21 +46,6 @@ def checkpoint_fields(metadata: CheckpointMetadata) -> dict[str, Any]:
         "duration_ms": milliseconds(metadata.duration_ns),
         "state_bytes": sum(sizes.state_bytes(subtask) for subtask in metadata.subtasks),
     }
-
-
-def last_checkpoint(observation: Observation) -> str:
-    """The newest complete checkpoint for people: `chk-42: 38 ms, 12.4 MiB`."""
-    complete = [c for c in observation.checkpoints if c.outcome == "completed"]
-    if not complete:
-        return "no checkpoint yet"
-    newest = complete[-1]
-    duration_ns = int((newest.duration_ms or 0.0) * 1e6)
-    return f"chk-{newest.checkpoint}: {seconds(duration_ns)}, {size(newest.state_bytes or 0)}"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 restart`, `2 restarts`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def summary(observation: Observation) -> str:

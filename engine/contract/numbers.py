@@ -37,6 +37,11 @@ def seconds(ns: int) -> str:
     return f"{ns / 1e9:.1f} s" if ns < 100_000_000_000 else f"{ns / 1e9:.0f} s"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 restart`, `2 restarts`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def milliseconds(ns: int) -> float:
     """For JSON: milliseconds, rounded to microseconds."""
     return round(ns / 1e6, 3)

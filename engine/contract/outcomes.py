@@ -11,6 +11,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from .numbers import counted, seconds
+
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
@@ -36,6 +38,20 @@ class JobResult:
     collected: Mapping[str, pa.Table] = field(default_factory=dict)
     outcome: Literal["finished", "stopped"] = "finished"
     savepoint: str | None = None
+
+    def __repr__(self) -> str:
+        """Say how the job ended, and how many rows each sink has collected."""
+        parts = [f"{self.outcome} in {seconds(self.duration_ns)}"]
+        parts.append(counted(self.checkpoints, "checkpoint"))
+        if self.last_checkpoint is not None:
+            parts[-1] += f" (newest: chk-{self.last_checkpoint})"
+        if self.restarts:
+            parts.append(counted(self.restarts, "restart"))
+        if self.savepoint is not None:
+            parts.append(f"savepoint {self.savepoint}")
+        rows = [f"{counted(t.num_rows, 'row')} in {n!r}" for n, t in self.collected.items()]
+        collected = f"; {', '.join(rows)}" if rows else ""
+        return f"<JobResult of {self.job!r}: {', '.join(parts)}{collected}>"
 
 
 @dataclass(frozen=True, slots=True)

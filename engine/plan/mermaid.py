@@ -15,12 +15,12 @@ def mermaid(plan: ExecutionPlan) -> str:
     for edge in plan.edges:
         arrow = "-.->" if edge.feedback else "-->"
         lines.append(f"    t{edge.producer} {arrow}|{edge.partitioner.name}| t{edge.consumer}")
-    lines += [f"    t{writer} -.->|{log}| t{reader}" for writer, log, reader in _logs(plan)]
+    lines += [f"    t{writer} -.->|{log}| t{reader}" for writer, log, reader in logged_edges(plan)]
     return "\n".join(lines)
 
 
-def _logs(plan: ExecutionPlan) -> list[tuple[int, str, int]]:
-    """The logged edges between regions: (task that writes, name, task that reads)."""
+def logged_edges(plan: ExecutionPlan) -> list[tuple[int, str, int]]:
+    """Return the logged edges between regions: (task that writes, name, task that reads)."""
     writers = {task.operators[-1].name: task.index for task in plan.tasks if task.is_sink}
     heads = [(task.operators[0].name, task) for task in plan.tasks if task.is_source]
     return [(writers[name], name, task.index) for name, task in heads if name in writers]

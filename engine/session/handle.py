@@ -24,8 +24,10 @@ from ..contract.outcomes import JobResult, Rescaled
 from ..drivers.status import Status
 from ..observation.observed import Event, Observation
 from ..observation.observer import Observer
+from ..observation.shown import as_html, as_text
 from ..observation.watcher import Watcher, events_of
 from ..plan.validate import check_parallelism
+from .interrupts import end_interrupted, plain_interrupts
 from .metrics import observed_metrics
 
 if TYPE_CHECKING:
@@ -161,6 +163,7 @@ class JobHandle:
         "_before",
         "_collected",
         "_deliveries",
+        "_durable",
         "_earlier",
         "_ending",
         "_name",
@@ -183,6 +186,7 @@ class JobHandle:
         rescaling: Rescaling,
         parallelism: int | None = None,
         deliveries: Mapping[str, str] | None = None,
+        durable: bool = True,
     ) -> None:
         """Hold a session that has been started.
 
@@ -191,6 +195,7 @@ class JobHandle:
             collected: {name of a collect sink: reads its table}.
             rescaling: see `Rescaling`.
             parallelism: of the session at its start.
+            durable: the job keeps checkpoints.
         """
         self._name = name
         self._session = session
@@ -213,6 +218,15 @@ class JobHandle:
         self._watcher = Watcher()
         self._page: Page | None = None
         self._deliveries = deliveries or {}
+        self._durable = durable
+
+    def __repr__(self) -> str:
+        """Say how the job stands, what holds it back, and the rates of its tasks."""
+        return as_text(self.observe())
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        return as_html(self.observe())
 
     @property
     def name(self) -> str:
@@ -232,9 +246,18 @@ class JobHandle:
         if self._page is not None:
             self._page.close()
 
-    def show(self, page: Page) -> None:
+    def shown_on(self, page: Page) -> None:
         """Name the page that shows the job."""
         self._page = page
+
+    def show(self) -> None:
+        """Show how the job stands in a notebook, again each second until the job has ended.
+
+        Returns at once. Outside a notebook: print it once.
+        """
+        from .notebook import show
+
+        show(self)
 
     @property
     def parallelism(self) -> int | None:
@@ -421,9 +444,26 @@ class JobHandle:
         Args:
             timeout_s: seconds; None waits for ever.
 
+        An interrupt (Ctrl-C, a notebook's stop button) stops the job with a last checkpoint, a
+        second one at once.
+
         Raises: JobFailed when it ended in failure; TimeoutError when it still runs, which leaves it
-        running.
+        running; KeyboardInterrupt when an interrupt has ended it.
         """
+        with plain_interrupts():
+            try:
+                return self._await_end(timeout_s)
+            except KeyboardInterrupt:
+                end_interrupted(
+                    self,
+                    lambda: self._await_end(None),
+                    durable=self._durable,
+                    ends=self._ending is not None,
+                )
+                raise
+
+    def _await_end(self, timeout_s: float | None) -> JobResult:
+        """Wait until the job has ended. Raises: JobFailed; TimeoutError."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             session = self._session

@@ -7,6 +7,7 @@ override them (see `settings`).
 
 from __future__ import annotations
 
+import html
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from ..contract.suggestion import did_you_mean
 from ..plan.builder import build_plan
 from ..plan.mermaid import mermaid
 from ..plan.regions import has_regions
+from ..plan.svg import EMBEDDED, svg
 from ..plan.validate import check_name, check_parallelism
 from .handle import JobHandle, Session, Successor
 from .settings import find_settings_file, layered
@@ -147,6 +149,24 @@ class Job:
         """Draw the plan as a mermaid flowchart. Raises: UserError as `plan` does."""
         return mermaid(self.plan())
 
+    def __repr__(self) -> str:
+        """Name the job and its sinks."""
+        return f"<Job {self.name!r}: {', '.join(sink.name for sink in self.sinks) or 'no sink'}>"
+
+    def _repr_html_(self) -> str:
+        """Draw the plan for a notebook; a job that cannot be planned shows the reason."""
+        try:
+            return f'<div class="{EMBEDDED}">{svg(self.plan())}</div>'
+        except UserError as reason:
+            return f"<pre>{html.escape(f'{self!r}: {reason}')}</pre>"
+
+    def _repr_svg_(self) -> str | None:
+        """Draw the plan as a picture of its own; None: the job cannot be planned."""
+        try:
+            return svg(self.plan())
+        except UserError:
+            return None
+
     def run(
         self,
         runner: Runner = "spark",
@@ -155,9 +175,10 @@ class Job:
         spark: SparkSession | None = None,
         **overrides: Unpack[Overrides],
     ) -> JobResult:
-        """Run the job to its end; see `start` for the arguments.
+        """Run the job to its end; see `start` for the arguments, and `JobHandle.wait` for Ctrl-C.
 
-        Raises: UserError or StorageUnreachable, before anything starts; JobFailed.
+        Raises: UserError or StorageUnreachable, before anything starts; JobFailed;
+        KeyboardInterrupt.
         """
         handle = self.start(runner, master=master, spark=spark, **overrides)
         return handle.wait()
@@ -248,6 +269,7 @@ class Job:
             rescaling=rescaling,
             parallelism=options.parallelism,
             deliveries=self.deliveries,
+            durable=options.checkpoints is not None,
         )
         open_control(handle)
         open_page(place, handle, plan, options, self.deliveries)

@@ -51,4 +51,4 @@ def open_page(
     directory = None if checkpoints is None else checkpoints.directory
     facts = facts_of(plan, values_of(options), deliveries, directory)
     store = None if directory is None else open_store(directory)
-    handle.show(Page(place, handle, facts, store))
+    handle.shown_on(Page(place, handle, facts, store))

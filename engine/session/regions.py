@@ -340,14 +340,8 @@ class RegionsSession:
     # --- what is told -------------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None) -> JobResult:
-        """Wait for the end. Interrupted, it cancels the job. Raises: JobFailed; TimeoutError."""
-        try:
-            ended = self._ended.wait(timeout_s)
-        except KeyboardInterrupt:
-            self.cancel()
-            self._ended.wait()
-            raise
-        if not ended:
+        """Wait for the end. Raises: JobFailed; TimeoutError."""
+        if not self._ended.wait(timeout_s):
             raise TimeoutError(f"job {self._plan.job!r} still runs after {timeout_s} s")
         return self.settled()
 

@@ -248,14 +248,8 @@ class RunningJob:
         self._driver.post(d.StopRequested(d.StopKind.NOW))
 
     def wait(self, timeout_s: float | None) -> JobResult:
-        """Wait for the end. Interrupted, it cancels the job. Raises JobFailed, TimeoutError."""
-        try:
-            ended = self._driver.ended.wait(timeout_s)
-        except KeyboardInterrupt:
-            self.cancel()
-            self._driver.ended.wait()
-            raise
-        if not ended:
+        """Wait for the end. Raises: JobFailed; TimeoutError."""
+        if not self._driver.ended.wait(timeout_s):
             raise TimeoutError(f"job {self._plan.job!r} still runs after {timeout_s} s")
         self._inputs.await_end()
         return self._result()

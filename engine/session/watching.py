@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from typing import Protocol
 
 from ..contract.errors import JobFailed
@@ -35,15 +36,20 @@ def watch(handle: Watched, *, look_every_s: float = _LOOK_EVERY_S) -> threading.
     return thread
 
 
-def _watch(handle: Watched, look_every_s: float) -> None:
+def looks_at(handle: Watched, look_every_s: float = _LOOK_EVERY_S) -> Iterator[None]:
+    """Yield whenever it is time for a look, until the job has ended."""
     while True:
         try:
             handle.wait(look_every_s)
             return
         except TimeoutError:
-            pass
+            yield
         except JobFailed:
             return
+
+
+def _watch(handle: Watched, look_every_s: float) -> None:
+    for _ in looks_at(handle, look_every_s):
         try:
             handle.observe()
         except Exception:

@@ -423,3 +423,16 @@ def test_timers_by_the_clock_need_no_event_time() -> None:
 
 
 # --- failures -------------------------------------------------------------------------------------
+
+
+def test_a_stream_shows_its_operators_and_columns() -> None:
+    stream = orders()
+    assert repr(stream) == "<Stream of 'orders': customer: string, amount: int64>"
+    unnamed = orders("more").map(lambda row: row)
+    assert repr(stream.union(unnamed)).startswith("<Stream of 'orders', map: customer")
+    schema = pa.schema([(f"c{i}", pa.int64()) for i in range(14)] + [("at", pa.timestamp("us"))])
+    wide = batches([pa.RecordBatch.from_pylist([], schema=schema)], name="wide")
+    timed = wide.with_watermark("at", "1s")
+    assert repr(timed).endswith("c11: int64, and 3 more columns; event time 'at'>")
+    keyed = repr(stream.key_by("customer"))
+    assert keyed == f"KeyedStream(stream={stream!r}, columns=('customer',))"

@@ -71,3 +71,14 @@ def test_a_graph_is_drawn_as_a_flowchart_or_as_an_object(headrace: Command, prog
     assert [task["parallelism"] for task in found["tasks"]] == [2, 2]
     assert [task["is_sink"] for task in found["tasks"]] == [False, True]
     assert [edge["partitioner"] for edge in found["edges"]] == ["hash"]
+
+
+def test_a_graph_is_drawn_as_a_picture(headrace: Command, program: Write) -> None:
+    program(COUNTED)
+    drawn = headrace("graph", "program.py", "-p", "3", "--svg").out
+    assert drawn.startswith("<svg ")
+    assert drawn.endswith("</svg>\n")
+    assert ">3 subtasks</text>" in drawn
+    refused = headrace("graph", "program.py", "--svg", "--json")
+    assert refused.code == 2
+    assert "leave one out" in refused.sentence

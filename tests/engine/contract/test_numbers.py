@@ -40,3 +40,8 @@ def test_a_column_of_queues_has_one_unit() -> None:
 
 def test_machines_get_milliseconds_to_the_microsecond() -> None:
     assert numbers.milliseconds(1_234_567) == 1.235
+
+
+def test_counts_agree_with_their_noun() -> None:
+    found = [numbers.counted(n, "restart") for n in (0, 1, 2)]
+    assert found == ["0 restarts", "1 restart", "2 restarts"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -149,6 +150,27 @@ def test_waiting_adds_what_the_collect_sinks_hold() -> None:
     assert handle.wait() == JobResult(
         "orders", checkpoints=3, last_checkpoint=7, collected={"all": table}
     )
+
+
+def test_a_handle_shows_how_its_job_stands() -> None:
+    handle = JobHandle("orders", RecordingSession(), collected={}, rescaling=unplannable)
+    first, sentence, *rows = repr(handle).splitlines()
+    assert first == "job 'orders': running, attempt 1; no checkpoint yet"
+    assert sentence == handle.observe().finding.sentence
+    assert rows[1].startswith("numbers -> out ")
+    shown: Any = handle
+    assert "<b>orders</b> running, attempt 1" in shown._repr_html_()
+
+
+def test_a_result_says_how_the_job_ended_and_how_many_rows_sinks_collected() -> None:
+    table = pa.table({"a": [1, 2]})
+    result = JobResult("orders", 2_300_000_000, 3, 1, 7, {"all": table}, "stopped", "/d/sav-7")
+    assert repr(result) == (
+        "<JobResult of 'orders': stopped in 2.3 s, 3 checkpoints (newest: chk-7), 1 restart,"
+        " savepoint /d/sav-7; 2 rows in 'all'>"
+    )
+    plain = "<JobResult of 'orders': finished in 0 ms, 0 checkpoints>"
+    assert repr(JobResult("orders")) == plain
 
 
 def test_waiting_gives_up_in_time() -> None:

@@ -155,6 +155,17 @@ def test_a_job_describes_itself() -> None:
     assert job.describe() == 'flowchart LR\n    t0(["rows -> out x2"])'
 
 
+def test_a_notebook_draws_a_job_or_says_why_not() -> None:
+    job = Job("orders", sink(), parallelism=2)
+    assert repr(job) == "<Job 'orders': out>"
+    drawn = loose._repr_svg_(job)
+    assert "rows -&gt; out" in drawn
+    assert loose._repr_html_(job) == f'<div class="headrace-embedded">{drawn}</div>'
+    empty = Job("orders")
+    assert loose._repr_svg_(empty) is None
+    assert loose._repr_html_(empty).startswith("<pre>&lt;Job &#x27;orders&#x27;: no sink&gt;: ")
+
+
 def test_a_run_replaces_what_the_job_states(launches: Launches) -> None:
     job = Job("orders", sink(), parallelism=1, checkpoints="/a")
     job.run("threads", restore="latest", parallelism=3, checkpoints="/b")
