@@ -34,6 +34,7 @@ UNMIRRORED = {
     "engine/contract/connectors.py": "protocols only",
     "engine/observation/observed.py": "values: tests/engine/observation/test_observer.py",
     "engine/api/aggregated.py": "methods of streams: tests/engine/api/test_stream.py",
+    "engine/api/exchanges.py": "methods of streams: tests/engine/api/test_stream.py",
     "engine/api/flow.py": "every stream is one: tests/engine/api/test_stream.py",
     "engine/api/processed.py": "methods of streams: tests/engine/api/test_stream.py",
     "engine/connectors/columnar.py": (

@@ -19,7 +19,13 @@ from ..contract.numbers import counted
 from ..contract.suggestion import did_you_mean
 from ..operators.failures import ON_ERROR, OnError, letter_schema
 from ..plan.graph import Input, Node, Partitioning, Role
-from ..plan.validate import check_name, check_parallelism, require_event_time
+from ..plan.validate import (
+    check_name,
+    check_parallelism,
+    check_plain,
+    check_schema,
+    require_event_time,
+)
 from .call_site import call_site
 
 #: The class of streams that a flow's methods make: `Stream`.
@@ -80,6 +86,18 @@ class Flow(ABC, Generic[S]):
         """This stream under `partitioning`, which replaces an earlier partitioning."""
         inputs = tuple(edge.partitioned(partitioning) for edge in self.inputs)
         return self.over(inputs, self.schema, self.event_time)
+
+    def _declared(
+        self, kind: str, function: object, schema: pa.Schema | None, on_error: object = "fail"
+    ) -> pa.Schema:
+        """Check a function, the schema of its results and its `on_error`; return the schema."""
+        if not callable(function):
+            raise UserError(f"{kind} takes a function, got {function!r}")
+        check_plain(function, where=kind)
+        check_on_error(on_error, kind=kind)
+        if schema is None:
+            return self.schema
+        return check_schema(schema, where=kind)
 
     def then(
         self,

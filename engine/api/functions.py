@@ -12,18 +12,16 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..contract.errors import UserError
 from ..contract.units import Duration
 from ..contract.user_code import FlatRowFunction, RowFunction, RowPredicate
 from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator
 from ..operators.batch_formats import BatchFormat
 from ..operators.failures import OnError
 from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
-from ..plan.validate import check_plain, check_schema
 from .async_mapped import AsyncFunction, async_mapped
 from .batched import Share, batch_rule, check_format, shared
 from .expressions import check_filter
-from .flow import Flow, S, called, check_on_error, errors_of, refuse_on_error
+from .flow import Flow, S, called, errors_of, refuse_on_error
 from .isolated import NO_GIL, isolated, refuse_isolated
 
 
@@ -215,15 +213,3 @@ class Functions(Flow[S]):
     def errors(self) -> S:
         """Records that `on_error="route"` sent here: operator, error, message and record."""
         return errors_of(self)
-
-    def _declared(
-        self, kind: str, function: object, schema: pa.Schema | None, on_error: object = "fail"
-    ) -> pa.Schema:
-        """Check a function, the schema of its results and its `on_error`; return the schema."""
-        if not callable(function):
-            raise UserError(f"{kind} takes a function, got {function!r}")
-        check_plain(function, where=kind)
-        check_on_error(on_error, kind=kind)
-        if schema is None:
-            return self.schema
-        return check_schema(schema, where=kind)

@@ -10,17 +10,10 @@ methods of several arguments are functions of flows in modules beside this one (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
-
-from headrace.channels.partitioners.broadcast import Broadcast
-from headrace.channels.partitioners.by_range import ByRange
-from headrace.channels.partitioners.custom import Custom, CustomFunction
-from headrace.channels.partitioners.rebalance import Rebalance
-from headrace.channels.partitioners.shuffle import Shuffle
 
 from ..contract.errors import UserError
 from ..contract.execution import Output
@@ -38,7 +31,6 @@ from ..operators.watermark import WatermarkOperator
 from ..operators.windows import Window
 from ..plan.graph import Input, Keyed
 from ..plan.validate import (
-    check_columns,
     check_event_time,
     check_keys,
     check_union,
@@ -49,6 +41,7 @@ from .async_mapped import AsyncFunction, async_mapped
 from .co_connected import co_connected
 from .columns import Columns
 from .connected import connected
+from .exchanges import Exchanges
 from .flow import (
     STATE,
     refuse_on_error,
@@ -66,7 +59,7 @@ from .write import Write
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Stream(Functions["Stream"], Columns["Stream"]):
+class Stream(Functions["Stream"], Columns["Stream"], Exchanges["Stream"]):
     """Records on their way, lazily.
 
     Every method that adds an operator takes `name=`, the operator's identity in errors, metrics and
@@ -314,53 +307,6 @@ class Stream(Functions["Stream"], Columns["Stream"]):
         return connected(
             self, (), rules, processor, schema=schema, name=name, parallelism=parallelism
         )
-
-    def rebalance(self) -> Stream:
-        """Deal the records out evenly to all subtasks of the next operator, in runs of neighbours.
-
-        Runs are not copied: the cheapest exchange.
-        """
-        return self.partitioned(Rebalance())
-
-    def shuffle(self) -> Stream:
-        """Give each record to a subtask of the next operator at random.
-
-        `rebalance` costs less, and parts no neighbours.
-        """
-        return self.partitioned(Shuffle())
-
-    def broadcast(self) -> Stream:
-        """Give every record to every subtask of the next operator."""
-        return self.partitioned(Broadcast())
-
-    def partition_by(self, function: CustomFunction, *columns: str) -> Stream:
-        """Let `function(batch, consumers)` name for each row a subtask of the next operator.
-
-        Args:
-            function: returns one integer from 0 to `consumers` - 1 per row (a list, NumPy or Arrow
-                array).
-            columns: that the function sees; none stated: every column.
-        """
-        self._declared("partition_by", function, None)
-        check_columns(columns, self.schema, where="partition_by")
-        return self.partitioned(Custom(function, columns or None))
-
-    def partition_by_range(self, column: str, boundaries: Iterable[object]) -> Stream:
-        """Give each subtask of the next operator contiguous ranges of a column's values, in order.
-
-        With boundaries 10 and 20 the ranges are below 10, from 10 to below 20, and from 20. Nulls
-        and NaN belong to the last range. Subtasks share the ranges evenly at any parallelism; more
-        subtasks than ranges leave some subtasks without records.
-
-        Args:
-            column: numbers, dates, timestamps or strings.
-            boundaries: values of the column's type, each larger than the one before.
-        """
-        check_columns([column], self.schema, where="partition_by_range")
-        try:
-            return self.partitioned(ByRange.over(self.schema, column, boundaries))
-        except (TypeError, ValueError) as error:
-            raise UserError(f"partition_by_range: {error}") from None
 
     def logged(self, *, name: str | None = None, read: Read = "committed") -> Stream:
         """Keep the records in a durable log on their way: the operators before it and behind it
