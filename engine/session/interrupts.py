@@ -62,6 +62,8 @@ def end_interrupted(
     except JobFailed as failure:
         _say(str(failure))
         return
+    if not durable:
+        return
     if result.outcome == "finished":
         _say(f"{name} had finished")
     elif result.last_checkpoint is None:
@@ -78,7 +80,8 @@ def _ended(
         job.stop()
         with contextlib.suppress(KeyboardInterrupt):
             return await_end()
-    _say(f"interrupted: {name} stops at once")
+    why = "" if durable else " keeps no checkpoints, so it"
+    _say(f"interrupted: {name}{why} stops at once")
     job.cancel()
     return await_end()
 
