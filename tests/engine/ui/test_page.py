@@ -80,6 +80,8 @@ def test_a_running_job_is_shown_takes_orders_and_is_remembered(
     assert last["look"]["phase"] == "ended"
     assert max(c["checkpoint"] for c in last["look"]["checkpoints"]) >= taken
     handle.wait(60)
+    # The recording follows the last message; this waits for it.
+    handle.close_page()
     store = FsspecStore(str(tmp_path))
     assert recorded_jobs(store) == ["shop"]
     recording = read_recording(store, "ck", "shop")
