@@ -1,7 +1,5 @@
 """What a job pays for its page: with a page and clients, and without, in turns within one run.
 
-    python -m headrace.bench.page [--turns 40] [--seconds 3] [--clients 2]
-
 One job runs from the first turn to the last, so both arms have the same processes, caches and
 neighbours. A turn with the page opens it, and has clients of another process listen to all of its
 messages; a turn without it closes it. Turns come in the order without, with, with, without, so that
@@ -12,22 +10,18 @@ By the clock, a turn's rate is taken from the totals of the source's subtasks, w
 often by more than a percent. So the verdict goes by processor time: workers do nothing for a page,
 so its price is what the job's own process uses beyond what it uses without a page, as a share of
 what the whole job uses. Where a job has all processors busy, it loses that share of its records.
-
-It prints an object, and ends with 3 if the page costs more than `--most` (1) percent.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import headrace as hr
 from headrace.engine.contract.page_address import PageAddress
@@ -102,7 +96,8 @@ def measure(turns: int, seconds: float, clients: int) -> Arms:
                 page.close()
     finally:
         listener.kill()
-        listener.wait()
+        # Closes its input and waits for it.
+        listener.communicate()
         handle.cancel()
         handle.wait()
     return arms
@@ -169,23 +164,17 @@ def cost_by_processor(arms: Arms) -> float:
     return 100 * (shown - plain) / whole
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--turns", type=int, default=40, help="a multiple of 4")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a turn")
-    parser.add_argument("--clients", type=int, default=2)
-    parser.add_argument("--most", type=float, default=1.0, help="percent that the page may cost")
-    stated = parser.parse_args(arguments)
-    arms = measure(stated.turns, stated.seconds, stated.clients)
+def run(turns: int, seconds: float, clients: int) -> dict[str, Any]:
+    """Measure; `turns` is a multiple of 4, `seconds` are those of a turn."""
+    arms = measure(turns, seconds, clients)
     by_block = cost_by_clock(arms)
-    lower, _, upper = statistics.quantiles(by_block, n=4)
-    cost = cost_by_processor(arms)
+    lower, _, upper = statistics.quantiles(by_block, n=4) if len(by_block) > 1 else [*by_block] * 3
     cpu_ms = {
         arm: 1e3 * statistics.fmean(t.driver_cpu for t in turns) for arm, turns in arms.items()
     }
-    result = {
-        "cost_percent": round(cost, 3),
+    return {
+        "benchmark": "page",
+        "cost_percent": round(cost_by_processor(arms), 3),
         "driver_cpu_ms_per_s_without": round(cpu_ms[False], 2),
         "driver_cpu_ms_per_s_with": round(cpu_ms[True], 2),
         "job_cpus": round(statistics.fmean(t.job_cpu for turns in arms.values() for t in turns), 2),
@@ -194,11 +183,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "clock_cost_percent": round(statistics.median(by_block), 2),
         "clock_cost_percent_quartiles": [round(lower, 2), round(upper, 2)],
         "blocks": len(by_block),
-        "clients": stated.clients,
+        "clients": clients,
     }
-    print(json.dumps(result))
-    return 3 if cost > stated.most else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

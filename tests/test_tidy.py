@@ -34,6 +34,8 @@ UNMIRRORED = {
     "engine/contract/connectors.py": "protocols only",
     "engine/observation/observed.py": "values: tests/engine/observation/test_observer.py",
     "engine/api/aggregated.py": "methods of streams: tests/engine/api/test_stream.py",
+    "engine/cli/bench_parameters.py": "of benchmarks: tests/engine/cli/test_benchmarks.py",
+    "engine/cli/benchmarks_beside.py": "tests/engine/cli/test_benchmarks.py, and those of bench/",
     "engine/api/exchanges.py": "methods of streams: tests/engine/api/test_stream.py",
     "engine/api/flow.py": "every stream is one: tests/engine/api/test_stream.py",
     "engine/api/processed.py": "methods of streams: tests/engine/api/test_stream.py",

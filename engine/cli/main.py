@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter, validators
 
 from ..contract.errors import HeadraceError
-from .benchmarks import benchmarks
+from .benchmarks_beside import benchmarks
 from .parameters import Json, RunArguments, settings_of, spelled_out
 from .streams import OutputLost, give, open_missing, say, unwritable
 

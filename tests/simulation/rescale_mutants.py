@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.coordinator import checkpoints
+from headrace.engine.coordinator import checkpoint_metadata
 from headrace.inflight.replay import Replay
 from headrace.recovery import assignment, redistribution, waves
 
@@ -54,7 +54,7 @@ def forward_edges_are_replayed_without_waves(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def records_in_channels_amid_the_waves_count_as_new(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(checkpoints, "_in_wave", lambda snapshot, wave: snapshot)
+    patch.setattr(checkpoint_metadata, "_in_wave", lambda snapshot, wave: snapshot)
 
 
 @mutant

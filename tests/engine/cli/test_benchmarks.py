@@ -26,6 +26,7 @@ from .conftest import Command
         (["bench", "calls", "--kind", "waiting"], "Invalid value"),
         (["bench", "flip76", "--storage", "remote"], "Invalid value"),
         (["bench", "count", "--records", "0"], "Invalid value"),
+        (["bench", "page", "--turns", "6"], "Invalid value"),
         (["bench", "shuffle", "-p", "0"], "Invalid value"),
         (["bench", "light", "--rate", "-1"], "Invalid value"),
         (["bench", "slow-network", "--bandwidth", "0B"], "lets nothing through"),
@@ -42,6 +43,14 @@ def test_what_cannot_be_measured_is_refused(
     ended = headrace(*words)
     assert ended.code == 2
     assert sentence in ended.sentence
+
+
+@pytest.mark.usefixtures("only_long")
+def test_a_page_has_a_price(headrace: Command) -> None:
+    ended = headrace("bench", "page", "--turns", "4", "--seconds", "0.5", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.objects[0]["blocks"] == 1
+    assert ended.objects[0]["driver_cpu_ms_per_s_with"] > 0
 
 
 @pytest.mark.parametrize("bench", ["count", "shuffle"])
